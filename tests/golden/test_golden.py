@@ -377,9 +377,9 @@ def test_a_finished_store_of_0_2_gives_back_its_average(copied):
         found = store.load(agreement.session)
         assert (found.number, found.journal) == (1, None)
         assert found.state_of(agreement.protocol).continues_from()
-        number, average = store.adopted()
+        number, average, lineage, _ = store.adopted()
     then = json.loads((GOLDEN / "secagg" / "stores.json").read_bytes())["finished"]
-    assert (number, average.tolist()) == (1, then["average"])
+    assert (number, average.tolist(), lineage) == (1, then["average"], b"")
 
 
 def test_a_round_of_0_2_that_was_interrupted_is_given_up(copied, credentials):

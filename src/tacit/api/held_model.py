@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tacit.core.errors import ConfigError, NotRestored
 from tacit.core.lineage import LINEAGE_BYTES
-from tacit.core.suite import Party
+from tacit.core.suite import Party, Update
 
 
 @dataclass
@@ -20,18 +20,24 @@ class HeldModel:
     adopted: bytes = b""
     """Lineage of the party when the program last held its model. If the party has another one, it does not."""
 
-    def check(self, party: Party, adopted: bytes, *, resuming: bool) -> None:
+    def check(self, party: Party, adopted: bytes, interrupted: Update | None, *, adds_up: bool) -> None:
         """Raises NotRestored if the program may hold another model than its party would sign.
 
         Args:
             party: The name of the party.
             adopted: The lineage of the last average that the party has adopted.
-            resuming: Whether the next round is an interrupted one, which has its original input.
+            interrupted: The update of an interrupted round, which is completed next; None if there is none.
+            adds_up: Whether averages are changes, which the program adds to its model. Otherwise they replace it.
         """
-        if self.adopted != adopted and not resuming:
+        if interrupted is None and self.adopted != adopted:
             raise NotRestored(
                 f"{party} has adopted an average that this program does not hold; call peer.restore(model) before "
                 f"peer.average(model)"
+            )
+        if interrupted is not None and adds_up and self.lineage != interrupted.lineage:
+            raise NotRestored(
+                f"{party} began the interrupted round from another model than this program holds; load that one, and "
+                f"call peer.continue_from(lineage) before peer.average(model)"
             )
 
     def take(self, adopted: bytes) -> None:
@@ -43,7 +49,7 @@ class HeldModel:
         try:
             given = bytes.fromhex(lineage)
         except ValueError:
-            given = b""
-        if len(given) != LINEAGE_BYTES:
+            given = b"?"
+        if len(given) not in (0, LINEAGE_BYTES):  # it is empty before the first average
             raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
         self.lineage, self.adopted = given, adopted

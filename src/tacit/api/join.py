@@ -22,7 +22,7 @@ from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
-from tacit.net.store.round_store import RoundStore
+from tacit.net.store.round_store import RoundStore, StoredAverage
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
@@ -95,8 +95,8 @@ class Peer:
         """Lineage of the last average that this party has adopted, also before a restart; empty if there was none."""
         return self._node.lineage.hex()
 
-    def load_adopted(self) -> tuple[int, Vector] | None:
-        """Returns the round and the vector of the last average that this party has adopted; None if there was none."""
+    def load_adopted(self) -> StoredAverage | None:
+        """Returns the last average that this party has adopted, from disk; None if there is none."""
         return self._background.run(_load_adopted(self._node))
 
     @property
@@ -133,22 +133,24 @@ class Peer:
         return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def restore(self, model: Any) -> Any:
-        """Returns a model with the average that this party adopted last; the model itself if there is none yet.
+        """Puts the average that this party adopted last into a model, and returns it; does nothing if there is none.
 
-        Call it when a program starts, so that a restarted one continues where its party was. A PyTorch module is
-        changed in place. Raises ConfigError where averages are of changes (`norm`): the last one makes no model.
+        Call it when a program starts, so that a restarted one continues where its party was. Modules and arrays are
+        changed in place. Raises ConfigError if the average is a change (`norm`, `changes`), which makes no model.
         """
-        if self._checked.terms.settings.norm is not None and self._node.lineage:
-            raise ConfigError(
-                "with norm= averages are changes, and the last one alone is no model; load the model that the program "
-                "saved, and call continue_from with the lineage that it saved beside it"
-            )
         adopted = self.load_adopted()
         if adopted is None:
             return model
+        if adopted.is_change:
+            raise ConfigError(
+                "the last average is a change, which alone is no model; load the model that the program saved, and "
+                "call continue_from with the lineage that it saved beside it"
+            )
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
-        restored = _put_back(layout, adopted[1], model)
-        self._held.take(self._node.lineage)
+        restored = _put_back(layout, adopted.vector, model)
+        _write_in_place(model, restored)
+        if adopted.lineage:
+            self._held.continue_from(adopted.lineage.hex(), self._node.lineage)
         return restored
 
     def continue_from(self, lineage: str) -> None:
@@ -194,7 +196,8 @@ class Peer:
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        self._held.check(self.name, self._node.lineage, resuming=self._node.resuming)
+        adds_up = changes or self._checked.terms.settings.norm is not None
+        self._held.check(self.name, self._node.lineage, self._node.interrupted, adds_up=adds_up)
         layout = self._layout = self._layout or Layout.of(model, selection)
         return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage, changes)
 
@@ -207,6 +210,20 @@ class Peer:
         outcome.average, outcome.local = {self.name: _put_back(layout, vector, model)}, layout.local
         self._held.take(self._node.lineage)
         return outcome
+
+
+def _write_in_place(model: Any, restored: Any) -> None:
+    """Writes restored arrays into those of a model, so that a program that goes on with the model has them."""
+    if isinstance(model, dict):
+        for name, part in model.items():
+            _write_in_place(part, restored[name])
+    elif isinstance(model, list | tuple):
+        for part, new in zip(model, restored, strict=True):
+            _write_in_place(part, new)
+    elif isinstance(model, np.ndarray) and model.flags.writeable:
+        model[...] = restored
+    elif hasattr(model, "copy_") and hasattr(model, "detach"):
+        model.detach().copy_(restored)
 
 
 def _put_back(layout: Layout, vector: Vector, model: Any) -> Any:
@@ -258,7 +275,7 @@ async def _start_node(membership: Membership, metrics: str | None) -> Node:
     return node
 
 
-async def _load_adopted(node: Node) -> tuple[int, Vector] | None:
+async def _load_adopted(node: Node) -> StoredAverage | None:
     return node.load_adopted()
 
 

@@ -33,6 +33,8 @@ class Average:
     contributors: tuple[Party, ...]
     replaces: bool = False
     """Whether the party was behind, so that the average replaces its model and all its local work."""
+    is_change: bool = False
+    """Whether it is to be added to a model, and is none itself."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class Ending:
     phases: tuple[Phase, ...]
     replaces: bool = False
     """Whether the party was behind, so that the average replaces its model and all its local work."""
+    lineage: bytes = b""
+    """Lineage of a model that has adopted the average; empty without one, or if the protocol signs none."""
+    is_change: bool = False
+    """Whether the average is to be added to a model, and is none itself."""
 
     def __repr__(self) -> str:
         if self.error is not None:

@@ -14,7 +14,7 @@ from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError, TransportError
 from tacit.core.messages import MAX_GREETING
-from tacit.core.suite import SERVER, Buffer, Party, Update, Vector
+from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import Keys
 from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
@@ -24,7 +24,7 @@ from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
-from tacit.net.store.round_store import RoundStore
+from tacit.net.store.round_store import RoundStore, StoredAverage
 from tacit.net.transport.courier import Courier
 from tacit.net.transport.peer_link import PeerEndpoint, Tls
 from tacit.net.wait_timer import WaitTimer
@@ -57,6 +57,8 @@ class Node:
         self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
         self._deadlines = roster.deadlines
+        self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
+        """Seconds to wait for peers. With a server it is twice as long, because the server waits for others first."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
         self._participant: KeyedParticipant | None = None
@@ -111,11 +113,16 @@ class Node:
         """Lineage of the last average that was adopted; empty if there was none, or the protocol signs none."""
         return b"" if self._participant is None else self._participant.state.continues_from()
 
-    def load_adopted(self) -> tuple[int, Vector] | None:
-        """Returns the last average that was adopted, also before a restart, with the number of its round."""
+    def load_adopted(self) -> StoredAverage | None:
+        """Returns the last average that is on disk. Its lineage may be older than ours."""
         self._complete_pending()
         self._finish_round()
-        return self.store.adopted()
+        return self.store.adopted(self.lineage)
+
+    @property
+    def interrupted(self) -> Update | None:
+        """The update of the interrupted round that `average` completes; None if it begins a new one."""
+        return self._round.begun.update if self.resuming and self._round is not None else None
 
     @property
     def resuming(self) -> bool:
@@ -296,11 +303,6 @@ class Node:
             except TimeoutError:
                 # A hello may have been lost, on either side. A server asks only the peers that are missing.
                 self._hellos.say([peer for peer in self.peers if self.me != SERVER or not rendezvous.is_there(peer)])
-
-    @property
-    def _max_wait(self) -> float:
-        """Seconds to wait for peers. With a server it is twice as long, because the server waits for others first."""
-        return self._deadlines.start * (2 if SERVER in self.peers else 1)
 
     # --- hellos ----------------------------------------------------------------------------------------------------
 

@@ -260,6 +260,8 @@ class Round:
             received=dict(zip(CLASSES, self._received, strict=True)),
             phases=tuple(self._phases),
             replaces=average is not None and average.replaces,
+            lineage=b"" if average is None else self.state.continues_from(),
+            is_change=average is not None and average.is_change,
         )
 
     # --- progress --------------------------------------------------------------------------------------------------

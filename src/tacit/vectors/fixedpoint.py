@@ -35,7 +35,7 @@ FINEST = (1 << 32) - 1
 
 UNLIKELY = 1e-3
 """Probability that stochastic rounding makes a vector longer than `longest`, and is repeated."""
-_UNITS = struct.Struct(">BdQ")
+_UNITS = struct.Struct(">BdQQ")
 SHORT = 1 - 1e-12
 """Factor by which vectors are shortened a little more, because the product is rounded too."""
 
@@ -252,12 +252,12 @@ class FixedPoint(Ring):
         return portion
 
     def units(self) -> bytes:
-        """Returns the bits of an element, the scale, and the integer that represents the largest weight."""
-        return _UNITS.pack(self.bits, self.scale, self.heaviest)
+        """Returns the bits of an element, the scale, the integer of the largest weight, and how many may be summed."""
+        return _UNITS.pack(self.bits, self.scale, self.heaviest, self.parties)
 
     def convert_sum(self, data: Buffer, units: bytes) -> Vector:
         """Returns the average of a sum in the units of another ring as a sum in ours, rounded and clipped anew."""
-        bits, scale, heaviest = _UNITS.unpack(units)
+        bits, scale, heaviest, _ = _UNITS.unpack(units)
         total = np.frombuffer(data, f"<i{bits // 8}")
         weight = int(total[self.entries : self.entries + 1].view(f"<u{bits // 8}")[0]) / heaviest
         encoded = self.zeros()

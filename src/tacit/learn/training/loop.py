@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, NotEnough, PeerFault, TacitError
 from tacit.core.link import frame_parts
-from tacit.core.suite import Party, Update
+from tacit.core.suite import SERVER, Party, Update
 from tacit.learn.models.model import Score
 from tacit.learn.training.cohort import Cohort
 from tacit.runtime.journal import fingerprint_update
@@ -153,8 +153,10 @@ class Training:
         if self.shared is not None:
             for place in set(working) & set(left):
                 matrix[place] -= self.shared
+        lineage = self._find_lineage()
         updates = {
-            self.parties[place]: Update(matrix[place], self.weights.get(self.parties[place], 1.0)) for place in left
+            self.parties[place]: Update(matrix[place], self.weights.get(self.parties[place], 1.0), lineage)
+            for place in left
         }
         try:
             self._pay(number, [self.parties[place] for place in working], updates)
@@ -163,6 +165,15 @@ class Training:
                 matrix[working] = untrained
             raise
         return updates
+
+    def _find_lineage(self) -> bytes:
+        """Returns the lineage of the shared model, where updates are changes to it; empty if parties know their own.
+
+        A party that missed a change could otherwise never take part again, though it has the shared model here.
+        """
+        if self.simulation is None or self.shared is None or self.simulation.agreement.settings.norm is None:
+            return b""
+        return self.simulation.states[SERVER].continues_from()
 
     def _pay(self, number: int, working: Sequence[Party], updates: Mapping[Party, Update]) -> None:
         """Pays for a round before anything of it is released, and lets its noise follow from the updates."""

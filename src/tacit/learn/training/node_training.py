@@ -125,10 +125,9 @@ class Learner:
     def _catch_up(self) -> None:
         """Takes up an average that the party adopted before the last restart, and that the checkpoint lacks."""
         adopted = None if self.peer.resuming else self.peer.load_adopted()
-        if adopted is not None and adopted[0] > self.number:
-            self._adopt(np.asarray(adopted[1]), adopted[0])
-            if self.peer.adopted:
-                self.peer.continue_from(self.peer.adopted)
+        if adopted is not None and adopted.round > self.number:
+            self._adopt(np.asarray(adopted.vector), adopted.round)
+            self.peer.continue_from(adopted.lineage.hex())
             self._write_checkpoint()
 
     def _run_round(self) -> Metrics:
@@ -218,8 +217,8 @@ class Learner:
 
         Changes are added to the first model, so all must have the same. Otherwise the first average replaces it.
         """
-        if kept is not None and (kept.lineage or self.peer.adopted):
-            return kept.lineage or self.peer.adopted
+        if kept is not None and kept.lineage:
+            return kept.lineage
         first = digest_inputs("first model", self.model.tobytes()) if self.changes else START
         return first.hex()
 

@@ -177,10 +177,7 @@ class StoredEnding(IndexEntry, frozen=True):
 
 
 class AdoptedAverage(IndexEntry, frozen=True):
-    """The last average that the party has adopted, which stays when later rounds fail. Its entries are in a file.
-
-    The lineage of a model that adopted it is in the state, which is written in the same commit.
-    """
+    """The last average that the party has adopted, which stays when later rounds fail. Its entries are in a file."""
 
     row: ClassVar[str] = "Adopted"
 
@@ -188,6 +185,10 @@ class AdoptedAverage(IndexEntry, frozen=True):
     dtype: str = ""
     """Type of the average's entries; empty without an average."""
     file: FileChecksum = FileChecksum()
+    lineage: bytes = b""
+    """Lineage of a model that has adopted it. The state may have a newer one, of an average that was never stored."""
+    is_change: bool = False
+    """Whether it is to be added to a model, and is none itself."""
 
 
 P = TypeVar("P", bound=IndexEntry)

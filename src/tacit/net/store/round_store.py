@@ -44,6 +44,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -106,6 +107,17 @@ class ResumePoint:
 
     def __repr__(self) -> str:
         return f"ResumePoint({self.party}, round {self.number}{'' if self.journal is None else ', interrupted'})"
+
+
+class StoredAverage(NamedTuple):
+    """The last average that a party has adopted."""
+
+    round: int
+    vector: Vector
+    lineage: bytes
+    """Lineage of a model that has adopted it; empty if the protocol has none."""
+    is_change: bool
+    """Whether it is to be added to a model, and is none itself."""
 
 
 class RoundStore:
@@ -302,14 +314,18 @@ class RoundStore:
         average = log.read_checked(self._average_file, told.file, f"the average of round {told.round}")
         return told.ending(np.frombuffer(average, np.dtype(told.dtype)))
 
-    def adopted(self) -> tuple[int, Vector] | None:
-        """Returns the last average that was adopted, with the number of its round; None if there was none."""
+    def adopted(self, lineage: bytes = b"") -> StoredAverage | None:
+        """Returns the last average that was stored; None if there was none.
+
+        An average that release 0.2 stored has the given lineage.
+        """
         kept = self._adopted
         if not kept.dtype:
             return None
         with translate_disk_errors(self._folder):
             data = log.read_checked(self._average_file, kept.file, f"the average of round {kept.round}")
-        return kept.round, np.frombuffer(data, np.dtype(kept.dtype))
+        vector = np.frombuffer(data, np.dtype(kept.dtype))
+        return StoredAverage(kept.round, vector, kept.lineage or lineage, kept.is_change)
 
     # --- a round ---------------------------------------------------------------------------------------------------
 
@@ -433,7 +449,7 @@ class RoundStore:
                 numbers = log.view_octets(vector)
                 log.write_file(self._average_file, numbers)
                 dtype, file = vector.dtype.str, log.compute_checksum(numbers)
-                adopted = AdoptedAverage(ending.round, dtype, file)
+                adopted = AdoptedAverage(ending.round, dtype, file, ending.lineage, ending.is_change)
             told = [StoredEnding.of(ending, dtype, file)]
         round_ = msgspec.structs.replace(self._round, under_way=False, tip=b"", last=at, ended=bool(told))
         self._commit(round_, saved, *told, adopted)

@@ -41,12 +41,14 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
 
     # AdvertiseKeys
     advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
-    lineage, u1 = select_usable_keys(accord, advertised, None if state.announced is None else state.lineage)
+    last = state.last_sum
+    # Only users know whether they add an average to their model: a sum has a lineage either way.
+    known = [] if last is None else [last.lineage(accord.units(changes=changes)) for changes in (False, True)]
+    lineage, u1 = select_usable_keys(accord, advertised, known)
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
-    if len(u2) < least and state.announced is not None and Drop.BEHIND in link.dropped.values():
+    if len(u2) < least and last is not None and Drop.BEHIND in link.dropped.values():
         # Too many lack the last sum. Everybody gets it once more, so that all continue from it in the next round.
-        last = LastSum(state.before, state.round, state.contributors, bitmap(u1), state.announced)
-        await star.announce(link, last)
+        await star.announce(link, LastSum(last.before, last.round, last.contributors, bitmap(u1), last.vector))
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)
@@ -113,14 +115,14 @@ async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum)
     """Announces a sum, which is remembered first, and returns the average that it stands for."""
     # Before it is kept: a sum that every user would refuse is never announced, now or later.
     average = Average(result.average(accord.suite.ring), result.contributors)
-    await accord.link.save(state.keep(result, accord.suite.ring))
+    await accord.link.save(state.keep(result, accord.units(changes=accord.terms.settings.norm is not None)))
     members = accord.terms.sets.bitmap(accord.link.parties.places(result.contributors))
     await star.announce(accord.link, Sum(result.before, members, result.vector))
     return average
 
 
 def select_usable_keys(
-    accord: Accord, advertised: Mapping[int, AdvertiseKeys], announced: bytes | None
+    accord: Accord, advertised: Mapping[int, AdvertiseKeys], announced: Sequence[bytes]
 ) -> tuple[bytes, dict[int, SignedKeys]]:
     """Returns the lineage of this round, and the keys of the users that have it; the others are excluded.
 
@@ -141,8 +143,9 @@ def select_usable_keys(
         del sound[u]
     users_of, least = Counter(keys.lineage for keys in sound.values()), accord.terms.fewest_present
     lineage = max(users_of, key=users_of.__getitem__, default=START)
-    if announced is not None and (users_of[announced] >= least or users_of[lineage] < least):
-        lineage = announced
+    known = max(announced, key=users_of.__getitem__, default=b"")
+    if known and (users_of[known] >= least or users_of[lineage] < least):
+        lineage = known
     behind = [u for u, keys in sound.items() if keys.lineage != lineage]
     for u in behind:
         accord.link.exclude(accord.link.parties[u], Drop.BEHIND)

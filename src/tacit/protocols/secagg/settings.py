@@ -20,6 +20,8 @@ from tacit.protocols.secagg.proofs import arguments_of
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import CountingState, StarSettings, StarTerms
 
+CHANGES = b"changes"
+"""End of the units of averages that are changes to a model."""
 SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
 
 
@@ -200,9 +202,9 @@ class AnnouncedSum:
     contributors: tuple[Party, ...]
     vector: memoryview
 
-    def lineage(self, ring: Ring) -> bytes:
-        """Returns the lineage of a model that has adopted the sum."""
-        return extend_lineage(self.before, self.round, self.contributors, ring.units(), self.vector)
+    def lineage(self, units: bytes) -> bytes:
+        """Returns the lineage of a model that has adopted the sum, which has these units (`Accord.units`)."""
+        return extend_lineage(self.before, self.round, self.contributors, units, self.vector)
 
     def average(self, ring: Ring, *, spent: bool = False) -> Vector:
         """Returns the average, in the memory of the sum if that is `spent`; raises WireError if it cannot be one."""
@@ -236,15 +238,22 @@ class SecAggState(CountingState, frozen=True):
         """Returns the lineage."""
         return self.lineage
 
-    def keep(self, result: AnnouncedSum, ring: Ring) -> "SecAggState":
-        """Returns the state of a server that has announced a sum."""
+    @property
+    def last_sum(self) -> AnnouncedSum | None:
+        """The last sum that a server has announced."""
+        if self.announced is None:
+            return None
+        return AnnouncedSum(self.before, self.round, self.contributors, self.announced)
+
+    def keep(self, result: AnnouncedSum, units: bytes) -> "SecAggState":
+        """Returns the state of a server that has announced a sum in some units."""
         return msgspec.structs.replace(
             self,
-            lineage=result.lineage(ring),
+            lineage=result.lineage(units),
             before=result.before,
             round=result.round,
             contributors=result.contributors,
-            units=ring.units(),
+            units=units,
             announced=result.vector,
         )
 
@@ -274,20 +283,27 @@ class Accord:
         """Returns what a user signs about its keys, and about the model that it continues from."""
         return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, lineage)
 
+    def units(self, *, changes: bool) -> bytes:
+        """Returns what an average is in: the units of the ring, and whether it is a change or replaces a model."""
+        return self.suite.ring.units() + (CHANGES if changes else b"")
+
     def carry_over(self, state: SecAggState) -> SecAggState:
         """Returns the state of an earlier round for this one, whose models or ring may be others.
 
         Models of another length begin a new lineage. A sum in other units, as a change of the roster brings about, is
-        one that nobody could read any more: its average in our units continues its lineage.
+        one that nobody could read any more: its average in our units continues its lineage, as the sum of round 0. A
+        change is not announced in other units, because parties that have it would add it twice.
         """
-        ring = self.suite.ring
+        ring, units = self.suite.ring, self.units(changes=self.terms.settings.norm is not None)
         if state.length not in (0, ring.length):
             state = msgspec.structs.replace(state, lineage=b"", announced=None)
         state = msgspec.structs.replace(state, length=ring.length)
-        if state.announced is None or state.units == ring.units():
+        if state.announced is None or state.units == units:
             return state
+        if CHANGES in (units[-len(CHANGES) :], state.units[-len(CHANGES) :]):
+            return msgspec.structs.replace(state, announced=None)
         vector = memoryview(ring.pack(ring.convert_sum(state.announced, state.units)))
-        return state.keep(AnnouncedSum(state.lineage, state.round, state.contributors, vector), ring)
+        return state.keep(AnnouncedSum(state.lineage, 0, state.contributors, vector), units)
 
     def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
         """Returns what user u gives its word for when it masks."""

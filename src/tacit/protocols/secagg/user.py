@@ -127,7 +127,7 @@ async def adopt_sum(accord: Accord, state: SecAggState, base: BaseModel, result:
 async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: LastSum) -> Average:
     """Returns the average of an earlier round to a party that lacks it; raises NotEnough if it does not lack it."""
     announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
-    if announced.lineage(accord.suite.ring) != base.lineage:
+    if announced.lineage(accord.units(changes=base.adds_up)) != base.lineage:
         return await adopt(accord, state, base, announced)
     parties, current = accord.link.parties, accord.terms.sets.users(last.current)
     behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - current)), Drop.BEHIND)
@@ -142,15 +142,15 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
     those in between, this one would lead to another model than the others have.
     """
     ring = accord.suite.ring
-    if announced.before != base.lineage and base.adds_up:
+    if base.adds_up and (announced.before != base.lineage or announced.round == 0):
         raise Behind(
             f"{accord.link.me} lacks an earlier average of changes; copy the checkpoint of a party that has it"
         )
-    replaces = announced.before != base.lineage or announced.round != accord.link.round
-    adopted = announced.lineage(ring)  # before the average takes the place of the sum
+    replaces = not base.adds_up and (announced.before != base.lineage or announced.round != accord.link.round)
+    adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average takes the place of the sum
     average = announced.average(ring, spent=True)
     await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
-    return Average(average, announced.contributors, replaces=replaces)
+    return Average(average, announced.contributors, replaces=replaces, is_change=base.adds_up)
 
 
 def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) -> None:

@@ -9,9 +9,11 @@ and there are no restarts.
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from tacit.api.held_model import HeldModel
 from tacit.core.errors import NotRestored
-from tacit.core.suite import Party
+from tacit.core.suite import Party, Update
 from tacit.lab.attacks.lies.sessions import (
     DIGITS,
     ENTRIES,
@@ -60,9 +62,9 @@ class Member(NamedTuple):
     """The roster that it has, by place in the sequence."""
     state: bytes = encode_state(SecAggState())
     """The state that was saved last."""
-    average: Model | None = None
-    """The average on disk, for `restore`."""
-    unwritten: Model | None = None
+    average: Checkpoint | None = None
+    """The average on disk, with its lineage, for `restore`."""
+    unwritten: Checkpoint | None = None
     """The average of a round that was found to be over after a restart, until it is written or forgotten."""
     model: Model = INITIAL
     """What the program holds, without its local work."""
@@ -84,15 +86,18 @@ class Member(NamedTuple):
         """Whether the next call of `average` finishes an interrupted round."""
         return self.running and self.interrupted is not None
 
-    def begin(self, number: int, driver: Driver) -> ClientInputs | None:
+    def begin(self, number: int, driver: Driver, *, changes: bool) -> ClientInputs | None:
         """Returns what the party begins the next round with, or finishes one with; None if it refuses to."""
         if driver == STATE:
             return ClientInputs(number, self.state)
         if not self.running:
             return None
         held = HeldModel(self.held, self.adopted)
+        update = None
+        if self.resuming and self.interrupted is not None:
+            update = Update(np.zeros(ENTRIES), lineage=self.interrupted.inputs.lineage)
         try:
-            held.check(ANYBODY, self.lineage, resuming=self.resuming)
+            held.check(ANYBODY, self.lineage, update, adds_up=changes)
         except NotRestored:
             return None
         if self.interrupted is not None:
@@ -105,7 +110,7 @@ def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, change
     after = member._replace(state=ending.state, interrupted=None, unwritten=None)
     if ending.average is None:
         return after
-    after = after._replace(average=ending.average)
+    after = after._replace(average=Checkpoint(ending.average, after.lineage))
     if max(map(abs, ending.average)) > LARGEST:
         return after  # the program gets an error, and keeps its model
     model = _put_back(member.model, ending.average, changes=changes)
@@ -174,7 +179,8 @@ def _start_node(member: Member, session: int) -> Member:
     unwritten = member.unwritten if same else None
     state = member.state
     if interrupted is not None and interrupted.ending is not None:
-        state, unwritten = interrupted.ending.state, interrupted.ending.average if same else None
+        state, average = interrupted.ending.state, interrupted.ending.average
+        unwritten = Checkpoint(average, read_lineage(state)) if same and average is not None else None
         interrupted = None
     return member._replace(
         session=session,
@@ -187,13 +193,13 @@ def _start_node(member: Member, session: int) -> Member:
 
 def _restore(member: Member, *, changes: bool) -> Member | None:
     """Returns a party whose program calls `restore`; None if that is refused."""
-    average = member.average if member.unwritten is None else member.unwritten
-    if average is None or (changes and member.lineage) or max(map(abs, average)) > LARGEST:
+    kept = member.average if member.unwritten is None else member.unwritten
+    if kept is None or (changes and member.lineage) or max(map(abs, kept.model)) > LARGEST:
         return None
     held = HeldModel()
-    held.take(member.lineage)
+    held.continue_from(kept.lineage.hex(), member.lineage)
     return _save(
-        member._replace(average=average, unwritten=None, model=average, held=held.lineage, adopted=held.adopted)
+        member._replace(average=kept, unwritten=None, model=kept.model, held=held.lineage, adopted=held.adopted)
     )
 
 

@@ -35,9 +35,11 @@ def _skip_check(*_: Any, **__: Any) -> None:
     """Checks nothing."""
 
 
-async def _adopt_without_model(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+async def _adopt_without_model(
+    accord: Accord, state: SecAggState, base: user.BaseModel, announced: AnnouncedSum
+) -> Average:
     """Signs the last sum that was heard, and gives the program no average of an earlier round."""
-    del lineage
+    del base
     heard = extend_lineage(START, 0, (), b"", announced.vector)
     average = announced.average(accord.suite.ring)
     await accord.link.save(msgspec.structs.replace(state, lineage=heard))
@@ -46,10 +48,12 @@ async def _adopt_without_model(accord: Accord, state: SecAggState, lineage: byte
     return Average(average, announced.contributors)
 
 
-async def _adopt_any_change(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+async def _adopt_any_change(
+    accord: Accord, state: SecAggState, base: user.BaseModel, announced: AnnouncedSum
+) -> Average:
     """Adopts a change whether or not the party has the one before."""
-    del lineage
-    adopted = announced.lineage(accord.suite.ring)
+    del base
+    adopted = announced.lineage(accord.units(changes=True))
     average = announced.average(accord.suite.ring)
     await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
     return Average(average, announced.contributors)

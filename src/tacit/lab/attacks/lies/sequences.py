@@ -68,13 +68,14 @@ GROUP = 4
 NAMED = (START, FORGED)
 """Lineages that a server can name before any party has one."""
 SAME = RosterSettings()
+BECOME_CHANGES = "models become changes"
 ROSTERS: dict[str, tuple[RosterSettings, ...]] = {
     "one roster": (SAME,),
     "the roster is renewed": (SAME, SAME._replace(nonce="second")),
     "a user leaves": (SAME, SAME._replace(users=3)),
     "a user joins": (SAME, SAME._replace(users=5)),
     "another ring": (SAME, SAME._replace(clip=16.0)),
-    "models become changes": (SAME, SAME._replace(changes=True)),
+    BECOME_CHANGES: (SAME, SAME._replace(changes=True)),
 }
 """The rosters of a sequence, by what differs between them. Each party gets the second one when it likes, or never."""
 
@@ -223,7 +224,7 @@ class SequenceSearch:
 
     def _list_rounds(self, member: Member, number: int, known: Sequence[bytes]) -> Moves:
         """Yields what may become of a party in a round."""
-        inputs = member.begin(number, self.case.driver)
+        inputs = member.begin(number, self.case.driver, changes=self._has_changes(member.session))
         if inputs is None:
             return iter(())
         key = member.session, inputs
@@ -286,7 +287,7 @@ class SequenceSearch:
         for member in members:
             if member.resuming:
                 continue  # what it masks, it would have masked in that round
-            inputs = member.begin(number, self.case.driver)
+            inputs = member.begin(number, self.case.driver, changes=self._has_changes(member.session))
             if inputs is not None:
                 signed = self.sessions[member.session].advertise(self._names(member.session)[0], inputs).lineage
                 alike[member.session][signed].setdefault(member.model, member)
@@ -339,7 +340,7 @@ class SequenceSearch:
         found = {}
         for place in range(len(self._names(group.session))):
             member = group.some if place in group.split else group.others
-            inputs = member.begin(group.number, self.case.driver)
+            inputs = member.begin(group.number, self.case.driver, changes=self._has_changes(member.session))
             if place not in self.case.colluders and inputs is not None:
                 found[place] = inputs
         return found

@@ -1,7 +1,4 @@
-"""Lies over several rounds that work on what is deployed, found by `tacit attack lies` and played on the real thing.
-
-Each test says what must hold, and fails. Whoever mends one takes its mark off.
-"""
+"""Lies over several rounds that once worked, found by `tacit attack lies`, played on nodes and searched for again."""
 
 import asyncio
 
@@ -17,17 +14,11 @@ from tacit.lab.attacks.lies.sequences import SequenceCase, SequenceSearch
 from tacit.net.store.round_store import RoundStore
 
 NAMES = "abcd"
-WORKS = "a lie works: parties of equal lineage hold different models"
 
 
-def works(reason):
-    return pytest.mark.xfail(strict=True, reason=f"{WORKS}: {reason}")
+# --- the average on disk is tied to its lineage --------------------------------------------------------------------
 
 
-# --- the average on disk is not tied to its lineage ----------------------------------------------------------------
-
-
-@works("a state of round 2 is restored with the average of round 1")
 def test_an_average_is_restored_with_its_own_lineage(tmp_path, monkeypatch):
     """The state is on disk when the sum is, and the average later. In between a machine may fail, or its disk be full.
 
@@ -59,7 +50,8 @@ def test_an_average_is_restored_with_its_own_lineage(tmp_path, monkeypatch):
         node = made.node(party, renewed)
         await node.start()
         try:
-            return node.load_adopted()[1].tolist(), node.lineage
+            _, average, lineage, _ = node.load_adopted()
+            return average.tolist(), lineage
         finally:
             await node.close()
 
@@ -68,7 +60,6 @@ def test_an_average_is_restored_with_its_own_lineage(tmp_path, monkeypatch):
     assert signed != signed_by_them or np.allclose(mine, theirs, atol=1e-5), (mine, theirs)
 
 
-@works("the roster is renewed between a sum and the end of its round")
 @pytest.mark.long
 def test_the_search_finds_no_restored_average_of_another_lineage():
     assert [str(each) for each in SequenceSearch(SequenceCase("the roster is renewed"), 3).breaks()] == []
@@ -77,7 +68,6 @@ def test_the_search_finds_no_restored_average_of_another_lineage():
 # --- an interrupted round of changes is finished on top of any model -----------------------------------------------
 
 
-@works("a program that starts again finishes an interrupted round of changes")
 def test_the_search_finds_no_change_on_top_of_an_older_model():
     assert [str(each) for each in SequenceSearch(SequenceCase(changes=True), 3).breaks()] == []
 
@@ -85,7 +75,6 @@ def test_the_search_finds_no_change_on_top_of_an_older_model():
 # --- a sum is a model under one roster and a change under the next -------------------------------------------------
 
 
-@works("a lineage does not say whether a sum is of models or of changes")
 @pytest.mark.parametrize("driver", [STATE, PROGRAM])
 def test_a_sum_of_models_has_another_lineage_than_a_sum_of_changes(driver):
     assert [str(each) for each in SequenceSearch(SequenceCase("models become changes", driver), 2).breaks()] == []
