@@ -11,8 +11,9 @@ import pytest
 
 import tacit
 from support.federations import SOON, Made, written
+from tacit.api.held_model import HeldModel
 from tacit.core.errors import ConfigError, LeakRefused, NotEnough, NotRestored, TransportError
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Update
 
 
 @pytest.fixture
@@ -176,6 +177,47 @@ def test_an_average_that_the_model_cannot_hold_is_not_taken_for_adopted(tmp_path
             np.testing.assert_allclose(peers[0].restore(models[0].astype(np.float32)), 686666.7, rtol=1e-3)
         finally:
             together(peers, lambda peer: peer.leave())
+
+
+def test_a_change_is_not_restored_as_a_model(serving):
+    """A program that adds averages up saves its own model, with its lineage."""
+    peers = joined(serving)
+    together(range(3), lambda i: peers[i].average(np.full(4, 0.5 * i), changes=True))
+    lineage = peers[0].lineage
+    together(peers, lambda peer: peer.leave())
+    again = joined(serving)
+    try:
+        with pytest.raises(ConfigError, match="the last average is a change"):
+            again[0].restore(np.zeros(4))
+        assert isinstance(_result_of(lambda: again[0].average(np.zeros(4), changes=True)), NotRestored)
+        together(again, lambda peer: peer.continue_from(lineage))
+        outcomes = together(range(3), lambda i: again[i].average(np.full(4, float(i)), changes=True))
+        np.testing.assert_allclose(outcomes[0].average["a"], 1.0, atol=1e-6)
+    finally:
+        together(again, lambda peer: peer.leave())
+
+
+def test_a_program_that_ignores_what_restore_returns_has_the_average_all_the_same(serving):
+    peers = joined(serving)
+    together(range(3), lambda i: peers[i].average({"w": np.full(4, float(i)), "b": [np.full(2, float(i))]}))
+    together(peers, lambda peer: peer.leave())
+    again = joined(serving)
+    try:
+        model = {"w": np.zeros(4), "b": [np.zeros(2)]}
+        again[0].restore(model)
+        np.testing.assert_allclose(model["w"], 1.0, atol=1e-6)
+        np.testing.assert_allclose(model["b"][0], 1.0, atol=1e-6)
+    finally:
+        together(again, lambda peer: peer.leave())
+
+
+def test_an_interrupted_round_of_changes_is_not_finished_on_top_of_another_model():
+    held, interrupted = HeldModel(), Update(np.zeros(2), lineage=b"L" * 32)
+    held.check("a", b"L" * 32, interrupted, adds_up=False)  # its average replaces whatever the program holds
+    with pytest.raises(NotRestored, match="from another model than this program holds"):
+        held.check("a", b"L" * 32, interrupted, adds_up=True)
+    held.continue_from((b"L" * 32).hex(), b"L" * 32)
+    held.check("a", b"L" * 32, interrupted, adds_up=True)
 
 
 def _result_of(work):

@@ -292,6 +292,30 @@ def test_a_sum_that_its_contributors_cannot_weigh_is_not_adopted(bent, weight):
     assert "contributors cannot weigh" in str(simulation.last.endings["p0"].error)
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_smaller_roster_can_read_the_last_sum(bits):
+    """A sum may weigh more than all parties of the next roster together."""
+    faults = [Fault(action="drop", message="Sum", to="p1")]
+    first = Simulation.of("secagg", PARTIES, 4, faults=faults, bits=bits)
+    first.average({party: Update(SECRETS[party]) for party in PARTIES})
+    names = PARTIES[:3]
+    second = move(first, Simulation.of("secagg", names, 4, bits=bits))
+    outcomes = list(play(second, [{party: Update(np.ones(4)) for party in names}] * 3))
+    assert outcomes[-1].contributors == names
+
+
+def test_a_sum_is_not_a_model_under_one_roster_and_a_change_under_the_next():
+    """A party that adds it, and one whose model it replaces, continue from different models."""
+    updates = {party: Update(SECRETS[party]) for party in PARTIES}
+    lineages = set()
+    for norm in (None, 8.0):
+        simulation = Simulation.of("secagg", PARTIES, 4, seed=1, norm=norm)
+        outcome = simulation.average(updates)
+        lineages.add(outcome.endings["p0"].lineage)
+        assert outcome.endings["p0"].is_change == (norm is not None)
+    assert len(lineages) == 2
+
+
 @pytest.mark.parametrize("norm", [None, 8.0])
 def test_a_party_that_lacks_a_change_does_not_sign_the_next_one(norm):
     """Averages of changes add up, so a party without one of them has another model than the rest."""

@@ -31,8 +31,8 @@ class HeldModel:
         """
         if interrupted is None and self.adopted != adopted:
             raise NotRestored(
-                f"{party} has adopted an average that this program does not hold; call peer.restore(model) before "
-                f"peer.average(model)"
+                f"{party} has adopted an average that this program does not hold; call peer.restore(model), or "
+                f"peer.continue_from(lineage) with a model that the program saved, before peer.average(model)"
             )
         if interrupted is not None and adds_up and self.lineage != interrupted.lineage:
             raise NotRestored(
