@@ -118,7 +118,29 @@ def audit(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
+    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.
+
+    Args:
+        context: the call, to find out which options were given.
+        protocol: the protocol.
+        flower: folder of a Flower app to audit instead.
+        parties: how many take part.
+        coalition: who colludes.
+        coalition_size: audits all coalitions of this size instead.
+        rounds: how many rounds the coalition observes.
+        drift: how models change between rounds.
+        dropout: probability that a party misses a round.
+        noise: standard deviation of every party's noise.
+        prior: standard deviation of an entry.
+        entries: how many positions to audit.
+        open_links: audits links that are not sealed.
+        options: settings of the protocol, as NAME=VALUE.
+        fail_if_exposed: exits with 1 if somebody is exposed.
+        picture: file to draw the result into.
+        report: file to write a report to.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     pictures.check(picture)
     html_reports.check_path(report)
@@ -248,7 +270,20 @@ def plan(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Propose protocols and settings, with what they cost and what the audit says of each."""
+    """Propose protocols and settings, with what they cost and what the audit says of each.
+
+    Args:
+        parties: how many average.
+        coalition_size: how many may collude.
+        rounds: how many rounds.
+        dropout: probability that a party misses a round.
+        entries: length of the vectors.
+        epsilon: ε of differential privacy.
+        delta: δ of differential privacy.
+        picture: file to draw the costs into.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     pictures.check(picture)
     if parties < FEWEST:

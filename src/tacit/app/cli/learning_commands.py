@@ -98,7 +98,19 @@ def train(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
+    """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder.
+
+    Args:
+        scenario: the scenario.
+        folder: where to write.
+        resume: continues an interrupted run.
+        address: address of a Ray cluster for the workers.
+        ledger: the file with what the data have spent.
+        same_people: says that changed data are of the same people.
+        new_people: says that all data are of new people.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     wanted = load_scenario(scenario)
     people = _read_people(same_people, new_people)
@@ -153,7 +165,22 @@ def node(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
+    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.
+
+    Args:
+        scenario: the scenario that all train by.
+        me: the party.
+        federation: the roster.
+        identity: the file with the party's keys.
+        folder: where to write.
+        metrics: host:port to serve metrics at.
+        ledger: the file with what the party's data have spent.
+        same_people: says that changed data are of the same people.
+        new_people: says that all data are of new people.
+        log_json: logs as JSON.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     from tacit.learn.training.node_training import take_part
     from tacit.net.observability.telemetry import log_lines

@@ -69,7 +69,18 @@ def serve(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked."""
+    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.
+
+    Args:
+        federation: the roster.
+        identity: the file with the server's keys.
+        folder: where the server keeps its rounds.
+        rounds: the last round to serve.
+        metrics: host:port to serve metrics at.
+        log_json: logs as JSON.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     from tacit.api.join import Membership
 

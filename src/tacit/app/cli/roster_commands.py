@@ -64,7 +64,20 @@ def keygen(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given."""
+    """Make the keys of a party, which stay with it, and the card of them that others are given.
+
+    Args:
+        name: the party.
+        address: host and port where others reach it.
+        federation: name of a whole federation to make for trials.
+        parties: name=host:port of each party of that federation.
+        server: host:port of its server.
+        protocol: its protocol.
+        options: its settings, as NAME=VALUE.
+        folder: where to write.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")

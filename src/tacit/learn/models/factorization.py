@@ -37,7 +37,16 @@ class Factorization(NumpyModel):
     def gradients(
         self, matrix: Array, x: Array, y: Array, weights: Array, out: Array, clip: float | None = None
     ) -> Array:
-        """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
+        """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
+
+        Args:
+            matrix: Models, one party a row.
+            x: Inputs of each party's batch.
+            y: Targets of each party's batch.
+            weights: Weight of each sample; they sum to 1 for each party.
+            out: Where the gradients are written, one party a row.
+            clip: Largest norm of a single sample's gradient; unlimited if None.
+        """
         losses, places, values = self._backward(matrix, x, y, weights, clip)
         out[...] = 0
         np.add.at(flat_view(out), places, values)

@@ -167,7 +167,16 @@ class Dense(NumpyModel):
     def gradients(
         self, matrix: Array, x: Array, y: Array, weights: Array, out: Array, clip: float | None = None
     ) -> Array:
-        """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
+        """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
+
+        Args:
+            matrix: Models, one party a row.
+            x: Inputs of each party's batch.
+            y: Targets of each party's batch.
+            weights: Weight of each sample; they sum to 1 for each party.
+            out: Where the gradients are written, one party a row.
+            clip: Largest norm of a single sample's gradient; unlimited if None.
+        """
         losses, ins, slopes = self._backward(matrix, x, y, weights, clip)
         for layer, a, delta in zip(self._layers, ins, slopes, strict=True):
             np.matmul(delta, a.transpose(0, 2, 1), out=layer.of(out))

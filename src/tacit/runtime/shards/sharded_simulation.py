@@ -76,6 +76,16 @@ class ShardedSimulation(Simulation):
 
         `workers` is the number of shards. `address` is the Ray cluster whose actors are the shards; without one they
         are forked processes. The other arguments are those of `Simulation.on`.
+
+        Args:
+            protocol: The protocol.
+            terms: Its settings, bound to the parties.
+            entries: The length of the vectors.
+            seed: The seed of all keys and choices; without one they come from the operating system.
+            faults: The planned faults.
+            workers: The number of shards.
+            address: The Ray cluster whose actors are the shards; without one they are forked processes.
+            twin: Lets rounds follow from the seed alone, for audits.
         """
         if workers < 1:
             raise ConfigError(f"workers={workers} must be at least 1")
