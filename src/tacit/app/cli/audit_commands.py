@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import check_name, drift_from, settings_from
-from tacit.app.cli.command_table import LEAKS
+from tacit.app.cli.command_table import COMMANDS, LEAKS
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -90,6 +90,7 @@ FailIfExposed = Annotated[
 
 
 @app.command(
+    help=COMMANDS["audit"].summary,
     epilog=examples(
         "tacit audit secagg --rounds 10 --dropout 0.1",
         "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
@@ -255,6 +256,7 @@ def _refuse(summary: Summary, wanted: bool) -> None:
 
 
 @app.command(
+    help=COMMANDS["plan"].summary,
     epilog=examples("tacit plan 12", "tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000"),
     rich_help_panel=LEAKS,
 )

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tacit.api.option_text import check_name
-from tacit.app.cli.command_table import LEARNING, MACHINES
+from tacit.app.cli.command_table import COMMANDS, LEARNING, MACHINES
 from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
@@ -76,6 +76,7 @@ def _read_people(same: bool, new: bool) -> People | None:
 
 
 @app.command(
+    help=COMMANDS["train"].summary,
     epilog=examples("tacit train scenario.toml --folder runs/first", "tacit train scenario.toml --resume"),
     rich_help_panel=LEARNING,
 )
@@ -148,6 +149,7 @@ def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, An
 
 
 @machines.command(
+    help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
     rich_help_panel=MACHINES,
 )

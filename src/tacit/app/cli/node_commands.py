@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.cli.command_table import MACHINES
+from tacit.app.cli.command_table import COMMANDS, MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import AdaptiveTable
@@ -56,6 +56,7 @@ MetricsAt = Annotated[
 
 
 @app.command(
+    help=COMMANDS["serve"].summary,
     epilog=examples("tacit serve federation.toml --metrics localhost:9464"),
     rich_help_panel=MACHINES,
 )

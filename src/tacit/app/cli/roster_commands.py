@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import settings_from
-from tacit.app.cli.command_table import MACHINES
+from tacit.app.cli.command_table import COMMANDS, MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
@@ -47,6 +47,7 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 
 
 @app.command(
+    help=COMMANDS["keygen"].summary,
     epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"),
     rich_help_panel=MACHINES,
 )
