@@ -9,7 +9,8 @@ import time
 import pytest
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError, UnsafePath
-from tacit.privacy import Ledger, PlanExceeds, Spent, epsilon_of, read_ledger, set_budget
+from tacit.privacy import Ledger, PlanExceeds, Spent, epsilon_of, ledger_file, read_ledger, set_budget
+from tacit.privacy.ledger_file import lock_path
 
 ROUND = Spent(0.01)
 RUN = {"delta": 1e-5, "data": "aaaa", "unit": "user"}
@@ -277,3 +278,110 @@ def test_a_distinct_release_is_charged_and_the_same_one_is_not(path):
     assert len(path.read_bytes()) < 700, "releases of long ago are forgotten"
     again.spend(["p0"], ROUND, 1, release="r1")
     assert again.rho("p0") == pytest.approx(0.02 + 498 * 0.01 + 0.01), "and paid for again"
+
+
+def test_an_older_copy_that_is_put_back_is_refused(path):
+    """It forgot what was spent since, and a new run began with it."""
+    copies = [set_budget(path, 2.0) and path.read_bytes()]
+    ledger = Ledger("one", path=path, **RUN)
+    for _ in range(3):
+        ledger.spend("p0", ROUND)
+        copies.append(path.read_bytes())
+    for older in copies[:-1]:
+        path.write_bytes(older)
+        for use in (
+            lambda: Ledger("two", path=path, **RUN),
+            lambda: ledger.spend("p0", ROUND),
+            lambda: read_ledger(path),
+            lambda: set_budget(path, 9.0),
+        ):
+            with pytest.raises(JournalError, match="older copy; put the newest back") as caught:
+                use()
+            assert "\n" not in str(caught.value)
+        assert path.read_bytes() == older
+    path.write_bytes(copies[-1])
+    ledger.spend("p0", ROUND)
+    assert read_ledger(path).rho == pytest.approx(0.04)
+
+
+class Killed(BaseException):
+    """End of a process, which cleans up nothing."""
+
+
+@pytest.mark.parametrize("lock", ["none", "empty", "of 0.2", "hashes"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_whenever_a_writer_is_killed_the_ledger_goes_on(path, monkeypatch, lock, twice):
+    """Every step of a write is cut off before it, after it, and within: also that of the write which follows."""
+    steps = {"pwrite": os.pwrite, "replace": ledger_file.replace_file}
+
+    def cut_at(number, part):
+        left = [number]
+
+        def count(do, torn):
+            left[0] -= 1
+            if left[0] == 0:
+                torn()
+                raise Killed
+            return do()
+
+        def pwrite(file, data, place):
+            return count(
+                lambda: steps["pwrite"](file, data, place),
+                lambda: steps["pwrite"](file, data[: int(part * len(data))], place),
+            )
+
+        def replace_file(place, data):
+            whole = lambda: steps["replace"](place, data)  # noqa: E731
+            return count(whole, whole if part == 1 else lambda: None)
+
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        monkeypatch.setattr(ledger_file, "replace_file", replace_file)
+
+    def spend_and_die(run, number, part):
+        cut_at(number, part)
+        try:
+            Ledger(run, path=path, **RUN).spend("p0", ROUND)
+        except Killed:
+            return True
+        finally:
+            monkeypatch.undo()
+        return False
+
+    number, cut = 0, True
+    while cut:
+        number += 1
+        for part in (0, 0.5, 1):
+            for each in (path, lock_path(path)):
+                each.unlink(missing_ok=True)
+            if lock != "none":
+                Ledger("first", path=path, **RUN).spend("p0", ROUND)
+            if lock in ("empty", "of 0.2"):
+                lock_path(path).write_bytes(b"written\n" if lock == "of 0.2" else b"")
+            paid = 0.01 * (lock != "none")
+            cut = spend_and_die("second", number, part)
+            if twice:
+                for again in (1, 2, 3):
+                    spend_and_die(f"again {again}", again, part)
+            Ledger("third", path=path, **RUN).spend("p0", ROUND)
+            state = read_ledger(path)
+            assert state.record_of("third").rounds == 1
+            assert state.rho >= paid + 0.01 - 1e-12
+            older = path.read_bytes()
+            Ledger("fourth", path=path, **RUN).spend("p0", ROUND)
+            path.write_bytes(older)
+            with pytest.raises(JournalError, match="older copy"):
+                read_ledger(path)
+    assert number > 2
+
+
+def test_a_reader_beside_a_writer_never_takes_the_newest_for_an_older_copy(path):
+    fork = multiprocessing.get_context("forkserver")
+    child = fork.Process(target=_spending, args=(path, "one"))
+    child.start()
+    while not path.exists():
+        time.sleep(0.001)
+    for _ in range(2000):
+        read_ledger(path)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    read_ledger(path)

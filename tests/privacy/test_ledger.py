@@ -248,6 +248,9 @@ def test_a_ledger_covers_what_was_in_it_and_no_later_one(path):
     for each in kept:
         ledger.covers(each)
     path.write_bytes(kept[1])  # rolled back
+    with pytest.raises(JournalError, match="older copy; put the newest back"):
+        Ledger("a run", path=path)
+    path.with_name(f"{path.name}.lock").write_bytes(b"written\n")  # as release 0.2 left it
     older = Ledger("a run", path=path)
     older.covers(kept[1])
     with pytest.raises(JournalError, match=r"does not have what a spent in round 2 .*an older copy forgets"):

@@ -19,9 +19,10 @@ whose rounds compose to one Gaussian, and for other noise the bound that follows
 separately, so a party's ε is about its own data; data that several parties hold is spent by all of them. Over several
 runs the party that spent most counts in each, because another run may give its samples to another party.
 
-Accidental changes and partial writes are detected. An attacker with write access can forge a valid file or restore an
-older one, so a run that stores other files also stores the result of `encode` and checks it with `covers`. A deleted
-ledger leaves its lock file, which distinguishes a `lost` ledger from one that was never written.
+Accidental changes and partial writes are detected, and so is an older copy that is put back, by the hash in the lock
+file. An attacker with write access can forge or restore both, so a run that stores other files also stores the result
+of `encode` and checks it with `covers`. A deleted ledger leaves its lock file, which distinguishes a `lost` ledger from
+one that was never written.
 """
 
 import math
@@ -43,6 +44,7 @@ from tacit.privacy.ledger_file import (
     RunRecord,
     Spent,
     decode_ledger,
+    load_ledger,
     lock_ledger,
     read_bytes,
     was_written,
@@ -104,9 +106,9 @@ class Ledger:
         self._epsilons: dict[tuple[float, bool], float] = {}
         if self._path is not None and self._path.parent.exists():
             check_folder(self._path.parent)
-        found = None if self._path is None else read_bytes(self._path)
+        found = None if self._path is None else load_ledger(self._path, self._where())
         if found is not None:
-            self._adopt(decode_ledger(found, self._where()))
+            self._adopt(found)
         elif data is not None and self.lost:
             raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
 
@@ -310,12 +312,11 @@ class Ledger:
 
     def _latest(self) -> tuple[LedgerState, LedgerState | None]:
         """Returns the present state for the data at hand, and what is in the file; None if there is no file."""
-        data = None if self._path is None else read_bytes(self._path)
-        if data is None:
+        found = None if self._path is None else load_ledger(self._path, self._where(), locked=True)
+        if found is None:
             if self._data is not None and self.lost:
                 raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
             return self._state, None
-        found = decode_ledger(data, self._where())
         mine = found.record_of(self.run)
         others = self._data is None and len(found.runs) > 1
         if others or (mine is None and self._mine.spent) or (mine is not None and mine != self._mine):
@@ -351,11 +352,11 @@ class PlanExceeds(BudgetSpent):
 
 def read_ledger(path: str | Path) -> LedgerState:
     """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged."""
-    data = read_bytes(Path(path))
-    if data is None:
+    state = load_ledger(Path(path), f" ({path})")
+    if state is None:
         gone = " any more, though one was written" if was_written(Path(path)) else ""
         raise ConfigError(f"there is no ledger {path}{gone}; give the file that a run said it paid into")
-    return decode_ledger(data, f" ({path})")
+    return state
 
 
 def set_budget(path: str | Path, budget: float, delta: float | None = None) -> LedgerState:
@@ -363,10 +364,10 @@ def set_budget(path: str | Path, budget: float, delta: float | None = None) -> L
     check_positive(delta or 0.5, budget=budget)
     place = Path(path).absolute()
     with lock_ledger(place) as lock:
-        data = read_bytes(place)
-        if data is None and was_written(place):
+        found = load_ledger(place, f" ({path})", locked=True)
+        if found is None and was_written(place):
             raise JournalError(f"{path} is gone, and rounds were paid for; put it back")
-        state = LedgerState() if data is None else decode_ledger(data, f" ({path})")
+        state = LedgerState() if found is None else found
         state = msgspec.structs.replace(state, budget=float(budget), delta=delta or state.delta)
         write_ledger(place, state, lock)
     return state

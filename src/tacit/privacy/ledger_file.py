@@ -2,12 +2,23 @@
 
 Version 1 has the rounds of one run. Version 2 has those of all runs on some data, a budget for them together, and the
 data's digest. Both are read. A ledger that version 1 can express is still written in version 1.
+
+The lock file tells the ledger that was written last from an older copy. It has two slots for hashes of ledgers:
+
+    before a ledger is replaced     old new
+    after it                        new new
+
+Only one slot is written at a time, the other one names the ledger that is there. So a process that is killed, or a
+machine without power, leaves a ledger that its lock accepts. The first ledger is written before its lock, which has no
+hashes until then. A lock of release 0.2 says "written", and accepts every ledger.
 """
 
+import errno
 import fcntl
 import hashlib
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,17 +29,29 @@ import msgspec
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Party
 from tacit.privacy.noise import check_positive, epsilon_of
-from tacit.runtime.atomic_files import check_folder, open_private, read_own_file, replace_file, sync_folder
+from tacit.runtime.atomic_files import (
+    check_folder,
+    open_own_file,
+    open_private,
+    read_own_file,
+    replace_file,
+    sync_folder,
+)
 
 KIND = "tacit ledger"
 VERSION = 2
 """Version of the file format."""
 CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
 """Remedy for a ledger that cannot be continued."""
+OLDER = "it is an older copy; put the newest back"
+"""Cause and remedy of a ledger that its lock file does not know."""
 KEPT_RELEASES = 2
 """Rounds whose releases a run remembers. Earlier ones are in its checkpoint, and are paid for again if repeated."""
 ROUNDING = 1e-9
 """Relative excess of a budget that is taken for rounding."""
+SLOT = 65
+"""Bytes of a slot in a lock file: a SHA-256 in hexadecimal, and the end of the line."""
+_HASH = re.compile(rb"[0-9a-f]{64}\n")
 
 
 class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,13 +264,63 @@ def read_bytes(path: Path) -> bytes | None:
         raise ConfigError(f"the ledger cannot be read: {error.strerror} ({path}); give it a file that can be") from None
 
 
+def load_ledger(path: Path, where: str = "", *, locked: bool = False) -> LedgerState | None:
+    """Returns the state of a ledger file, or None if there is none; raises JournalError if it is an older copy.
+
+    Args:
+        path: The ledger.
+        where: Its place, for errors.
+        locked: Whether we hold its lock.
+    """
+    data = read_bytes(path)
+    if data is None:
+        return None
+    state = decode_ledger(data, where)
+    try:
+        lock = open_own_file(lock_path(path))
+    except FileNotFoundError:
+        return state
+    try:
+        known = _read_slots(lock)
+        if not any(known) or _hash_ledger(data) in known:
+            return state
+        if locked:
+            raise JournalError(f"the ledger is not the one that was written last{where}: {OLDER}")
+        fcntl.flock(lock, fcntl.LOCK_SH)  # somebody may have replaced it just now
+        return load_ledger(path, where, locked=True)
+    finally:
+        os.close(lock)
+
+
 def write_ledger(path: Path, state: LedgerState, lock: int) -> None:
     """Replaces a ledger file, whose lock is held; returns when it is on disk."""
-    replace_file(path, state.encode())
+    data, found = state.encode(), read_bytes(path)
+    name = _hash_ledger(data)
+    if found is not None and _read_slots(lock)[0] != _hash_ledger(found):
+        _write_slot(lock, 0, _hash_ledger(found))
+    if os.fstat(lock).st_size:  # a lock that is empty says that no ledger was written yet
+        _write_slot(lock, 1, name)
+    replace_file(path, data)
     sync_folder(path.parent)
     with suppress(OSError):  # the round is recorded, whether or not the disk has space for this
-        if not os.fstat(lock).st_size:
-            os.write(lock, b"written\n")
+        _write_slot(lock, 0, name)
+
+
+def _hash_ledger(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode() + b"\n"
+
+
+def _read_slots(lock: int) -> tuple[bytes, bytes]:
+    """Returns the hashes in a lock file; an empty one for a slot that has none, or that was written in part."""
+    first, second = (os.pread(lock, SLOT, SLOT * number) for number in range(2))
+    return first if _HASH.fullmatch(first) else b"", second if _HASH.fullmatch(second) else b""
+
+
+def _write_slot(lock: int, number: int, name: bytes) -> None:
+    """Writes a hash to a lock file; returns when it is on disk."""
+    if os.pwrite(lock, name, SLOT * number) != SLOT:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(lock)
 
 
 def lock_path(path: Path) -> Path:

@@ -9,6 +9,8 @@ from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.lab import comparison
 from tacit.learn.data import datasets
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import load_data
+from tacit.learn.training.data_ledger import choose_node_ledger
 from tacit.learn.training.run_folder import KEY, LEDGER
 from tacit.learn.training.train import train
 from tacit.privacy import Ledger, Spent, read_ledger, set_budget
@@ -170,3 +172,94 @@ def test_a_bad_ledger_is_one_line_and_starts_nothing(clinic, tmp_path):
         train(scenario(clinic), folder=tmp_path / "one")
     train(scenario(clinic), folder=tmp_path / "one", people="same")
     assert read_ledger(clinic / LEDGER).runs[0].run == "of 0.2"
+
+
+def test_no_other_ledger_takes_the_place_of_the_one_beside_the_data(clinic, tmp_path):
+    """Another `--ledger` was a new budget."""
+    elsewhere = tmp_path / "other.json"
+    set_budget(clinic / LEDGER, 2.5, 1e-5)
+    train(scenario(clinic), folder=tmp_path / "one", ledger=clinic / ".." / "clinic" / LEDGER)
+    for gone in (False, True):
+        if gone:
+            (clinic / LEDGER).unlink()
+        for more in ({}, {"privacy": None}):
+            with pytest.raises(ConfigError, match=r"these data have a ledger, .*clinic/ledger\.json; leave") as caught:
+                train(scenario(clinic, **more), folder=tmp_path / "two", ledger=elsewhere)
+            assert "\n" not in str(caught.value)
+    assert not elsewhere.exists()
+
+
+def place_of(clinic, me, given=None):
+    """Returns the name of the ledger that a node would pay into."""
+    wanted = scenario(clinic)
+    data = load_data(wanted.data, wanted.seed, only=me)
+    return choose_node_ledger(wanted, clinic, me, given, None, data, own_data=False).path.name
+
+
+def pay(clinic, me, name):
+    wanted = scenario(clinic)
+    data = load_data(wanted.data, wanted.seed, only=me)
+    Ledger("a run", path=clinic / name, data=data.source_digest).spend(me, Spent(0.1))
+
+
+def test_a_party_does_not_leave_the_ledger_of_its_folder_behind(clinic, tmp_path):
+    """A node paid into a file of its own, and the budget of the folder was forgotten."""
+    assert place_of(clinic, "north") == f"north.{LEDGER}"
+    pay(clinic, "north", f"north.{LEDGER}")
+    for more in ({}, {"privacy": None}):  # nor does a run of all leave that of a party
+        with pytest.raises(ConfigError, match=r"north\.ledger\.json is the ledger of one party"):
+            train(scenario(clinic, **more), folder=tmp_path / "run")
+    set_budget(clinic / LEDGER, 1.5)
+    for me in ("north", "south"):
+        with pytest.raises(ConfigError, match="give every party a folder of its own") as caught:
+            place_of(clinic, me)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+        place_of(clinic, "south", tmp_path / "other.json")
+    assert place_of(clinic, "south", clinic / LEDGER) == LEDGER, "knowingly"
+    (clinic / LEDGER).unlink()
+    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+        place_of(clinic, "south")
+
+
+def test_neither_another_file_nor_another_name_is_a_new_budget_for_a_party(clinic, tmp_path):
+    """A file more in the folder, or a party of another name, began a new ledger."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(clinic / "north.npz", alone)
+    pay(alone, "north", place_of(alone, "north"))
+    assert place_of(alone, "north") == LEDGER
+    shutil.copy(clinic / "south.npz", alone)
+    assert place_of(alone, "north") == LEDGER, "it names these data"
+    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+        place_of(alone, "south")
+
+    pay(clinic, "north", f"north.{LEDGER}")
+    (clinic / "north.npz").rename(clinic / "center.npz")
+    with pytest.raises(ConfigError, match=r"north\.ledger\.json is of a party that has no samples here") as caught:
+        place_of(clinic, "center")
+    assert "\n" not in str(caught.value)
+    (clinic / "center.npz").rename(clinic / "north.npz")
+    for name in ("south", "west", "east"):
+        (clinic / f"{name}.npz").unlink()
+    assert place_of(clinic, "north") == f"north.{LEDGER}"
+    with pytest.raises(ConfigError, match="these data have a ledger"):
+        place_of(clinic, "north", tmp_path / "other.json")
+    write_one(clinic / "north.npz", seed=5)
+    assert place_of(clinic, "north") == f"north.{LEDGER}", "which asks whose the changed data are"
+    shutil.copy(clinic / f"north.{LEDGER}", clinic / "ledger-copy.json")
+    assert place_of(clinic, "north") == f"north.{LEDGER}"
+
+
+def write_one(path, seed):
+    rng = np.random.default_rng(seed)
+    np.savez(path, x=rng.normal(size=(60, 5)), y=rng.integers(3, size=60))
+
+
+def test_a_run_that_was_over_reports_what_its_ledger_says(clinic, tmp_path):
+    """It said that 0 runs had spent ε = 0."""
+    for name in ("one", "two"):
+        run = train(scenario(clinic), folder=tmp_path / name)
+    again = train(scenario(clinic), folder=tmp_path / "two", resume=True)
+    assert again.notes[-1] == run.notes[-1]
+    assert again.notes[-1].startswith("2 runs on these data")

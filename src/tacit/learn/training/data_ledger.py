@@ -2,13 +2,13 @@
 
 | data | ledger |
 | --- | --- |
-| a folder of your own (`data.folder`) | `ledger.json` in that folder |
+| a folder of your own (`data.folder`) | `ledger.json` in that folder; a node's may be `NAME.ledger.json` |
 | samples that are given in Python (`data=`) | the file that `ledger=` names; without one the run is refused |
 | a named public set, such as digits | `ledger.json` in the folder of the run, unless `ledger=` names a file |
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import gmtime, strftime
 
@@ -20,6 +20,7 @@ from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.run_folder import LEDGER
 from tacit.net.membership.identity import file_stem
 from tacit.privacy import Ledger, People, PlanExceeds, Spent, read_ledger
+from tacit.privacy.ledger_file import was_written
 
 NOISE_LABEL = ", noise "
 """What stands before the digest of the noise key at the end of a run's name. A key is of one run."""
@@ -62,32 +63,106 @@ def choose_ledger(
     scenario: Scenario, folder: Path, given: str | Path | None, people: People | None, *, own_data: bool
 ) -> LedgerPlace:
     """Returns where the ledger of a run is, by what its data are; raises ConfigError if nobody says."""
-    if given is not None:
-        return LedgerPlace(Path(given), True, people)
     if own_data:
-        raise ConfigError(
-            "what these data spend is kept in a file of theirs; name it (ledger=), the same one for every run on them"
-        )
-    if scenario.data.folder is not None:
-        return LedgerPlace(scenario.data.place / LEDGER, True, people)
+        if given is None:
+            raise ConfigError(
+                "what these data spend is kept in a file of theirs; "
+                "name it (ledger=), the same one for every run on them"
+            )
+        return LedgerPlace(Path(given), True, people)
+    if scenario.data.folder is not None or given is not None:
+        return place_beside_data(scenario, given, people)
     if people is not None:
         raise ConfigError("people= is about the ledger of your own data, and this run has none; leave it out")
     return LedgerPlace(folder / LEDGER)
 
 
-def place_beside_data(scenario: Scenario) -> LedgerPlace:
-    """Returns the ledger in the data's own folder; for a named public set, one that ends with the run."""
-    return LedgerPlace() if scenario.data.folder is None else LedgerPlace(scenario.data.place / LEDGER, True)
+def place_beside_data(scenario: Scenario, given: str | Path | None = None, people: People | None = None) -> LedgerPlace:
+    """Returns the ledger in the data's own folder; for a named public set, one that ends with the run.
+
+    A file that is given comes first, but not in place of a ledger that the data have: ConfigError is raised then, and
+    also if parties keep ledgers of their own in the folder, which a run of all of them would not pay into.
+    """
+    if scenario.data.folder is None:
+        return LedgerPlace() if given is None else LedgerPlace(Path(given), True, people)
+    beside = scenario.data.place / LEDGER
+    if not _was_begun(beside) and (single := sorted(scenario.data.place.glob(f"*.{LEDGER}"))):
+        raise ConfigError(
+            f"{single[0]} is the ledger of one party, and a run of all would not pay into it; give every party a "
+            f"folder of its own, or move that ledger away"
+        )
+    return LedgerPlace(_prefer_begun(beside, given), True, people)
 
 
 def choose_node_ledger(
-    scenario: Scenario, folder: Path, me: Party, given: str | Path | None, people: People | None, *, own_data: bool
+    scenario: Scenario,
+    folder: Path,
+    me: Party,
+    given: str | Path | None,
+    people: People | None,
+    data: Dataset,
+    *,
+    own_data: bool,
 ) -> LedgerPlace:
-    """Returns where the ledger of a party is. In a folder with samples of several parties it has the party's name."""
-    found = choose_ledger(scenario, folder, given, people, own_data=own_data)
-    if given is None and found.of_data and len(list(scenario.data.place.glob("*.npz"))) > 1:
-        return replace(found, path=scenario.data.place / f"{file_stem(me)}.{LEDGER}")
-    return found
+    """Returns where the ledger of a party is. In a folder with samples of several parties it has the party's name.
+
+    A ledger in the folder that names the party's data is used, whatever its name is. Raises ConfigError if the ledger
+    of a whole folder would be left behind.
+    """
+    if own_data or scenario.data.folder is None:
+        return choose_ledger(scenario, folder, given, people, own_data=own_data)
+    place = scenario.data.place
+    whole, here = place / LEDGER, [file_stem(path.stem) for path in sorted(place.glob("*.npz"))]
+    mine = place / f"{file_stem(me)}.{LEDGER}" if len(here) > 1 else whole
+    if not _was_begun(mine):
+        mine = _find_ledger(place, data.source_digest, here) or mine
+    if given is not None and _is_same(Path(given), whole):
+        mine = whole
+    if mine != whole and _was_begun(whole):
+        raise ConfigError(
+            f"{whole} is the ledger of this folder, which {me} would not pay into; give every party a folder of its "
+            f"own, or move that ledger and its lock file away"
+        )
+    return LedgerPlace(_prefer_begun(mine, given), True, people)
+
+
+def _find_ledger(place: Path, digest: str, here: list[str]) -> Path | None:
+    """Returns the ledger in a folder that names some data, if there is one, so that none is begun for them.
+
+    Raises ConfigError if there are several, or if one is of a party without samples here, whose name may have changed.
+    """
+    states = {path: read_ledger(path) for path in sorted(place.glob("*ledger*.json"))}
+    found = [path for path, state in states.items() if digest in (state.data, *state.earlier)]
+    if len(found) > 1:
+        raise ConfigError(f"{found[0]} and {found[1]} are both ledgers of these data; keep the one that goes on")
+    if found:
+        return found[0]
+    single = {path.name.removesuffix(f".{LEDGER}"): path for path in states if path.name.endswith(f".{LEDGER}")}
+    if gone := [path for name, path in single.items() if name not in here]:
+        raise ConfigError(
+            f"{gone[0]} is of a party that has no samples here; if they have another name now, give the ledger that "
+            f"name, and otherwise move it away"
+        )
+    return single[here[0]] if len(here) == 1 and single else None
+
+
+def _prefer_begun(beside: Path, given: str | Path | None) -> Path:
+    """Returns the file that is given, or the one beside the data; raises ConfigError if that one is left behind."""
+    if given is None:
+        return beside
+    if not _is_same(Path(given), beside) and _was_begun(beside):
+        raise ConfigError(f"these data have a ledger, {beside}; leave out --ledger {given} (ledger=), or name that one")
+    return Path(given)
+
+
+def _was_begun(path: Path) -> bool:
+    """Says whether there is a ledger at a path, or was one."""
+    return path.exists() or was_written(path)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Says whether two paths are the same name in the same folder. A linked file is another ledger once written."""
+    return one.name == other.name and one.parent.resolve() == other.parent.resolve()
 
 
 def refuse_without_noise(place: LedgerPlace) -> None:
@@ -102,7 +177,8 @@ def describe_total(ledger: Ledger | None, place: LedgerPlace) -> tuple[str, ...]
     """Returns a note on what all runs on some data have spent together."""
     if ledger is None or not place.of_data:
         return ()
-    state = ledger.state
+    # A run that was over before has paid nothing now, so what it opened knows nothing.
+    state = ledger.state if ledger.path is not None or place.path is None else read_ledger(place.path)
     return (
         f"{format_count(len(state.runs), 'run')} on these data spent ε = {state.epsilon:.4g} together, "
         f"per {state.unit} at δ = {state.delta:g} ({place.path})",

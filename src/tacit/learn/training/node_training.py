@@ -315,7 +315,8 @@ def take_part(
     )
     cohort.start()
     _make_private_folder(place)
-    paid_at = choose_node_ledger(scenario, place, me, ledger, people, own_data=data is not None and private is not None)
+    own_data = data is not None and private is not None
+    paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
