@@ -10,6 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from support.flower_fleet import NODES, Trial, asked, carried
 from tacit.lab.attacks.lies.flower_messages import FlowerSearch
 
+pytestmark = pytest.mark.long
+
 ENTRIES = 12
 LIVE, DEAD = np.zeros(ENTRIES // 2), np.full(ENTRIES // 2, 1e6)
 BASE = {

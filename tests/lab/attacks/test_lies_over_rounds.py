@@ -24,6 +24,8 @@ from tacit.lab.attacks.lies.sequences import DEAD, FORGED, LIVE, ROSTERS, Sequen
 from tacit.lab.attacks.lies.sessions import Announcement, ClientInputs, RosterSettings, Session
 from tacit.lab.attacks.lies.variants import replace_functions
 
+pytestmark = pytest.mark.long
+
 works_on = cache(first_sequence_break)
 
 # --- variants ------------------------------------------------------------------------------------------------------
@@ -89,7 +91,6 @@ def test_two_rounds_give_nobody_another_model_under_the_same_lineage(rosters, dr
     assert search.groups > search.masking
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rosters", [each for each in ROSTERS if each not in SAME_RING])
 def test_two_rounds_of_programs_with_another_ring(rosters):
     assert [str(each) for each in SequenceSearch(SequenceCase(rosters, PROGRAM), 2).breaks()] == []
@@ -104,14 +105,12 @@ def test_a_colluding_user_that_signs_anything_does_not_help(neighbours, colluder
         assert search.masking > 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize("rosters", ["one roster", "the roster is renewed"])
 def test_three_rounds_without_restarts(rosters, changes):
     assert [str(each) for each in SequenceSearch(SequenceCase(rosters, STATE, changes), 3).breaks()] == []
 
 
-@pytest.mark.long
 def test_three_rounds_of_programs_that_may_fail():
     assert [str(each) for each in SequenceSearch(SequenceCase(), 3).breaks()] == []
 

@@ -13,6 +13,8 @@ from tacit.lab.attacks.lies.programs import PROGRAM, STATE
 from tacit.lab.attacks.lies.sequences import SequenceCase, SequenceSearch
 from tacit.net.store.round_store import RoundStore
 
+pytestmark = pytest.mark.long
+
 NAMES = "abcd"
 
 
@@ -60,7 +62,6 @@ def test_an_average_is_restored_with_its_own_lineage(tmp_path, monkeypatch):
     assert signed != signed_by_them or np.allclose(mine, theirs, atol=1e-5), (mine, theirs)
 
 
-@pytest.mark.long
 def test_the_search_finds_no_restored_average_of_another_lineage():
     assert [str(each) for each in SequenceSearch(SequenceCase("the roster is renewed"), 3).breaks()] == []
 
