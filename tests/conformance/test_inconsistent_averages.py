@@ -292,6 +292,32 @@ def test_a_sum_that_its_contributors_cannot_weigh_is_not_adopted(bent, weight):
     assert "contributors cannot weigh" in str(simulation.last.endings["p0"].error)
 
 
+def test_a_sum_of_an_earlier_round_is_not_adopted_again():
+    """A replayed last sum would take a party back to a model that it has left."""
+    kept = {}
+
+    async def replay(link, terms, suite, state):
+        if link.round < 3:
+            kept[link.round] = state.last_sum
+            return await secagg.SECAGG.server(link, terms, suite, state)
+        await link.gather(secagg.AdvertiseKeys, link.parties, len(PARTIES))
+        first = kept[2]  # what the server kept before round 2: the sum of round 1
+        members = terms.sets.bitmap(range(len(PARTIES)))
+        await star.announce(link, LastSum(first.before, first.round, first.contributors, members, first.vector))
+        raise tacit.NotEnough("users who can mask together", 0, 1)
+
+    simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: replay})
+    updates = {party: Update(SECRETS[party]) for party in PARTIES}
+    outcomes = list(play(simulation, [updates] * 2))
+    before = {party: simulation.participants[party].state for party in PARTIES}
+    assert list(play(simulation, [updates])) == [None]
+    assert all(outcome is not None for outcome in outcomes)
+    assert {party: simulation.participants[party].state for party in PARTIES} == before, "nothing is remembered"
+    error = simulation.last.endings["p0"].error
+    assert error.code == "peer"
+    assert "the sum of round 1 again, and we have adopted that of round 2" in str(error)
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_smaller_roster_can_read_the_last_sum(bits):
     """A sum may weigh more than all parties of the next roster together."""

@@ -222,6 +222,8 @@ class SecAggState(CountingState, frozen=True):
     """The lineage of the last sum that the party has adopted, or the server has announced; empty if there is none."""
     length: int = 0
     """The length of encoded vectors for which the lineage holds; 0 if an earlier release wrote the state."""
+    adopted_round: int = 0
+    """At a client: the round of the last sum that it has adopted."""
     before: bytes = b""
     """At the server: the lineage that the contributors to the last sum signed."""
     round: int = 0

@@ -127,6 +127,10 @@ async def adopt_sum(accord: Accord, state: SecAggState, base: BaseModel, result:
 async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: LastSum) -> Average:
     """Returns the average of an earlier round to a party that lacks it; raises NotEnough if it does not lack it."""
     announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
+    if 0 < last.round < state.adopted_round:
+        raise blame_server(
+            f"it sends the sum of round {last.round} again, and we have adopted that of round {state.adopted_round}"
+        )
     if announced.lineage(accord.units(changes=base.adds_up)) != base.lineage:
         return await adopt(accord, state, base, announced)
     parties, current = accord.link.parties, accord.terms.sets.users(last.current)
@@ -149,7 +153,8 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
     replaces = not base.adds_up and (announced.before != base.lineage or announced.round != accord.link.round)
     adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average takes the place of the sum
     average = announced.average(ring, spent=True)
-    await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
+    newest = max(announced.round, state.adopted_round)
+    await accord.link.save(msgspec.structs.replace(state, lineage=adopted, adopted_round=newest))
     return Average(average, announced.contributors, replaces=replaces, is_change=base.adds_up)
 
 
