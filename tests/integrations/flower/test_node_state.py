@@ -323,7 +323,11 @@ def test_no_server_moves_a_node_further_than_so_far(tmp_path, number):
 def asked_by(config, node_config):
     """Returns what the mod of a user's app answers to a hello."""
     context = Context(1, NODES, node_config, RecordDict(), config)
-    hello = Message(RecordDict({RECORD: ConfigRecord({"hello": True})}), dst_node_id=NODES, message_type="train")
+    hello = Message(
+        RecordDict({RECORD: ConfigRecord({"hello": True, "challenge": bytes(16)})}),
+        dst_node_id=NODES,
+        message_type="train",
+    )
     return api.mod(hello, context, lambda *_: pytest.fail("nothing was to be trained"))
 
 

@@ -83,7 +83,7 @@ class Cohort:
             raise ConfigError(problems)
         self.model, self.data, self.local, self.seed = model, data, local, seed
         self.workers, self.patience, self._first = workers, patience, first
-        self._noise_key = noise_key or SeededEntropy(seed, "noise").bytes(NOISE_KEY_BYTES)
+        self.noise_key = noise_key or SeededEntropy(seed, "noise").bytes(NOISE_KEY_BYTES)
         self.sizes = np.array([len(part) for part in parts])
         """Number of samples of each party."""
         shape = len(parts), model.parameters
@@ -235,7 +235,7 @@ class Cohort:
         return draw_batches(self.local, int(self.sizes[party]), self.seed, self._first + party, round_, least)
 
     def _noise(self, party: int, round_: int) -> GradientNoise:
-        return GradientNoise(self._noise_key, self._first + party, round_, self.local.noise)
+        return GradientNoise(self.noise_key, self._first + party, round_, self.local.noise)
 
     def _take_samples(self, places: Indices) -> Array:
         """Returns some samples, as the model takes them."""

@@ -182,7 +182,7 @@ class Training:
         digest, trained = hashlib.sha256(frame_parts(b"tacit/v1/release", self.key, number.to_bytes(8))), set(working)
         for party, update in updates.items():
             if party in trained:
-                digest.update(frame_parts(party.encode(), fingerprint_update(update)))
+                digest.update(frame_parts(party.encode(), fingerprint_update(update._replace(lineage=b""))))
         self.release = digest.digest()
         self.begin(number, working, self.release)
         if self.simulation is not None:

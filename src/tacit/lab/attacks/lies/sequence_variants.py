@@ -98,8 +98,8 @@ SEQUENCE_VARIANTS: dict[str, SequenceVariant] = {
     "changes add up and only the last is signed": SequenceVariant(
         ((settings, "extend_lineage", _sign_last_sum),), SequenceCase(driver=STATE, changes=True), rounds=3
     ),
-    "a lineage has no units of the ring": SequenceVariant(
-        ((settings, "extend_lineage", _leave_out_units),), SequenceCase("another ring", STATE), rounds=2
+    "a lineage does not say in which units a sum is": SequenceVariant(
+        ((settings, "extend_lineage", _leave_out_units),), SequenceCase("another scale of numbers", STATE), rounds=2
     ),
     "a restarted program need not restore": SequenceVariant(
         ((HeldModel, "check", _skip_check),), SequenceCase(driver=PROGRAM), rounds=2

@@ -74,7 +74,7 @@ ROSTERS: dict[str, tuple[RosterSettings, ...]] = {
     "the roster is renewed": (SAME, SAME._replace(nonce="second")),
     "a user leaves": (SAME, SAME._replace(users=3)),
     "a user joins": (SAME, SAME._replace(users=5)),
-    "another ring": (SAME, SAME._replace(clip=16.0)),
+    "another scale of numbers": (SAME, SAME._replace(clip=16.0)),
     BECOME_CHANGES: (SAME, SAME._replace(changes=True)),
 }
 """The rosters of a sequence, by what differs between them. Each party gets the second one when it likes, or never."""

@@ -124,9 +124,11 @@ def cheaper_row(calibrated: list[RiskResult], paper: list[RiskResult], clean: Ri
 def same_row(size: RiskSize, data: Dataset) -> Row:
     """Returns whether `secagg` gives the same models as `fedavg`."""
     plain = RiskSetting(EPSILONS[2], users=size.users, steps=COMPARED)
-    models = []
+    models, key = [], None
     for protocol in ("fedavg", "secagg"):
         found = assemble_run(replace(plain, protocol=protocol).scenario(), data=data, secret=REPEATED)
+        # Keys of noise follow from the scenario, and the two scenarios differ in the protocol.
+        key = found.training.cohort.noise_key = key or found.training.cohort.noise_key
         list(found.rounds())
         models.append(found.training.consensus().tobytes())
     return Row(
