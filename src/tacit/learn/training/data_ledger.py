@@ -106,8 +106,19 @@ def choose_node_ledger(
 ) -> LedgerPlace:
     """Returns where the ledger of a party is. In a folder with samples of several parties it has the party's name.
 
-    A ledger in the folder that names the party's data is used, whatever its name is. Raises ConfigError if the ledger
-    of a whole folder would be left behind.
+    A ledger in the folder that names the party's data is used, whatever its name is.
+
+    Args:
+        scenario: The scenario, which names the folder of the data.
+        folder: The folder of the run.
+        me: The party.
+        given: The path that the caller gave; None if it gave none.
+        people: Whose data changed data are.
+        data: The party's data.
+        own_data: Whether the data were given in Python.
+
+    Raises:
+        ConfigError: If the ledger of a whole folder would be left behind.
     """
     if own_data or scenario.data.folder is None:
         return choose_ledger(scenario, folder, given, people, own_data=own_data)
