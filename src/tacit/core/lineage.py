@@ -12,7 +12,7 @@ after a failed round every party keeps work of its own, and must not be locked o
 """
 
 import hashlib
-from collections.abc import Sequence
+from functools import lru_cache
 
 from tacit.core.link import frame_parts
 from tacit.core.suite import Buffer, Party
@@ -22,7 +22,7 @@ START = bytes(LINEAGE_BYTES)
 """The lineage of a model that has adopted nothing yet."""
 
 
-def extend_lineage(before: bytes, round_: int, contributors: Sequence[Party], units: bytes, total: Buffer) -> bytes:
+def extend_lineage(before: bytes, round_: int, contributors: tuple[Party, ...], units: bytes, total: Buffer) -> bytes:
     """Returns the lineage of a model that adopts a sum.
 
     Args:
@@ -32,8 +32,13 @@ def extend_lineage(before: bytes, round_: int, contributors: Sequence[Party], un
         units: The units of the ring, without which the sum could stand for another average.
         total: The sum, as it is sent.
     """
-    names = frame_parts(*(party.encode() for party in contributors))
+    names = _frame_names(contributors)
     return _hash_buffers(b"tacit/v1/lineage sum", before, round_.to_bytes(8), names, units, total)
+
+
+@lru_cache(maxsize=4)  # The names are the same for every party of a process that plays them all.
+def _frame_names(names: tuple[Party, ...]) -> bytes:
+    return frame_parts(*(name.encode() for name in names))
 
 
 def digest_inputs(what: str, *inputs: Buffer) -> bytes:
