@@ -91,9 +91,9 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "time.gmtime": (
         "net/observability/telemetry.py",
         "app/reports/html_reports.py",
-        "learn/training/data_ledger.py",
+        "learn/privacy/data_ledger.py",
     ),  # how a log, a page, and a ledger, says when
-    "time.strftime": ("learn/training/data_ledger.py",),
+    "time.strftime": ("learn/privacy/data_ledger.py",),
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), OUTSIDE),

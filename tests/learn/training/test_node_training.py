@@ -20,8 +20,8 @@ from support.federations import HASTY, Made, written
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
 from tacit.core.suite import SERVER
+from tacit.learn.privacy.dp_plan import plan_noise
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.node_training import (
     CHECKPOINT,
     LEDGER,

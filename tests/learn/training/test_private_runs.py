@@ -9,11 +9,11 @@ import pytest
 from tacit.core.errors import ConfigError, JournalError
 from tacit.learn.data import datasets
 from tacit.learn.models.registry import build
+from tacit.learn.privacy.dp_plan import plan_noise
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.local_work import LocalBatches, LocalTraining
 from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
 from tacit.learn.training.train import train

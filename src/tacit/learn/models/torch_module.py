@@ -30,7 +30,7 @@ import numpy as np
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, make_layout
-from tacit.learn.training.gradient_noise import GradientNoise
+from tacit.learn.privacy.gradient_noise import GradientNoise
 from tacit.learn.training.local_work import LocalTraining
 
 Batch: TypeAlias = tuple[Array, Array, float]

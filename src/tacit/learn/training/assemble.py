@@ -24,18 +24,18 @@ from tacit.core.suite import Party
 from tacit.learn.data import datasets, splits
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.models import registry
-from tacit.learn.random_streams import generator
-from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
-from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.data_ledger import (
+from tacit.learn.privacy.data_ledger import (
     LedgerPlace,
     check_planned_rounds,
     describe_mechanism,
     place_beside_data,
     refuse_without_noise,
 )
-from tacit.learn.training.dp_plan import NoisePlan, plan_noise
-from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
+from tacit.learn.privacy.dp_plan import NoisePlan, plan_noise
+from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES
+from tacit.learn.random_streams import generator
+from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
+from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import SECRET_BYTES

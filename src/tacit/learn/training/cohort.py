@@ -29,8 +29,8 @@ from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.models.model import Array, Floats, Model, Score
 from tacit.learn.models.numpy_models import DescentStep, NumpyModel
 from tacit.learn.models.torch_module import Batch, TorchModel
+from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES, GradientNoise
 from tacit.learn.random_streams import generator
-from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES, GradientNoise
 from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.optimizers import Descent
 from tacit.learn.training.threads import one_thread

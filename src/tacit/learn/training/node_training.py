@@ -35,10 +35,7 @@ from tacit.core.values import normalize_value
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.data.splits import Indices
 from tacit.learn.models import registry
-from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import load_data, split_samples
-from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.data_ledger import (
+from tacit.learn.privacy.data_ledger import (
     LedgerPlace,
     check_planned_rounds,
     choose_node_ledger,
@@ -46,8 +43,11 @@ from tacit.learn.training.data_ledger import (
     describe_total,
     refuse_without_noise,
 )
-from tacit.learn.training.dp_plan import NoisePlan, plan_noise
-from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
+from tacit.learn.privacy.dp_plan import NoisePlan, plan_noise
+from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import load_data, split_samples
+from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
 from tacit.learn.training.train import RoundCallback, Run

@@ -20,11 +20,11 @@ from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import normalize_value
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.models.registry import Model
+from tacit.learn.privacy.data_ledger import LedgerPlace, choose_ledger, describe_total, place_beside_data
 from tacit.learn.scenario import Scenario
 from tacit.learn.scenario_check import find_problems
 from tacit.learn.training.assemble import AssembledRun, assemble_run
 from tacit.learn.training.checkpoint import Checkpoint
-from tacit.learn.training.data_ledger import LedgerPlace, choose_ledger, describe_total, place_beside_data
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_audit import audit_run
 from tacit.learn.training.run_folder import (

@@ -8,9 +8,9 @@ import pytest
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.lab import comparison
 from tacit.learn.data import datasets
+from tacit.learn.privacy.data_ledger import choose_node_ledger
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data
-from tacit.learn.training.data_ledger import choose_node_ledger
 from tacit.learn.training.run_folder import KEY, LEDGER
 from tacit.learn.training.train import train
 from tacit.privacy import Ledger, Spent, read_ledger, set_budget
