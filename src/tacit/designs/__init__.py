@@ -6,12 +6,12 @@ from tacit.designs.history import cardinality, fairness_gap, multi_round_privacy
 from tacit.designs.participation import (
     Batches,
     Everyone,
-    Participation,
     Partition,
     Random,
     Sampled,
     participation_from,
 )
+from tacit.designs.policy import Participation
 
 __all__ = [
     "Batches",

@@ -20,73 +20,10 @@ from numpy.typing import NDArray
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError
 from tacit.core.values import describe_mismatch
+from tacit.designs.policy import Participation, is_set, size_problems
 
 MOST_ROWS = 100_000
 """Rows above which the matrix B is not written out. Selection never needs it."""
-
-
-class Participation(
-    msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
-):
-    """A participation policy. Subclasses state whom to ask, what to sum, and what a client accepts."""
-
-    def problems(self, users: int) -> list[str]:
-        """Returns every reason why the policy cannot work for that many users, each with what would."""
-        raise NotImplementedError
-
-    def bind(self, users: int) -> Self:
-        """Returns the same policy for that many users."""
-        del users
-        return self
-
-    def most(self, users: int) -> int:
-        """Returns the largest number of users asked in a round."""
-        return users
-
-    @property
-    def least(self) -> int:
-        """The smallest number of delivered vectors with which a round can still end."""
-        return 2
-
-    @property
-    def promise(self) -> int:
-        """The multi-round privacy T that it promises, whatever drops out; 1 promises nothing."""
-        return 1
-
-    def sums_everybody(self, users: int) -> bool:
-        """Returns whether all users are summed in every round in which nobody is missing."""
-        return self.most(users) == users
-
-    def smallest(self, threshold: int) -> int:
-        """Returns how many users a sum must have: of few, colluding members could learn the rest."""
-        return max(self.least, threshold)
-
-    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns whom to ask of those present, sorted; nobody if the policy cannot be met.
-
-        `counts[i]` is how often user i took part so far.
-        """
-        raise NotImplementedError
-
-    def may_ask(self, asked: Collection[int], users: int) -> bool:
-        """Returns whether a client may take part in a round in which exactly these users are asked."""
-        return _is_set(asked, users) and self.least <= len(asked) <= self.most(users)
-
-    def batch(self, user: int) -> tuple[int, ...]:
-        """Returns the users with whom a user is always summed; only the user itself if nothing is promised."""
-        return (user,)
-
-    def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
-        """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""
-        del entropy
-        return self._if_allowed(sorted(delivered))
-
-    def allows(self, chosen: Collection[int]) -> bool:
-        """Returns whether a client may help to unmask the sum of exactly these users."""
-        return len(chosen) >= 2 and _is_set(chosen)
-
-    def _if_allowed(self, chosen: list[int]) -> list[int]:
-        return chosen if self.allows(chosen) else []
 
 
 class Everyone(Participation, frozen=True, tag="everyone"):
@@ -110,7 +47,7 @@ class Sampled(Participation, frozen=True, tag="sampled"):
 
     def problems(self, users: int) -> list[str]:
         """Returns what is wrong with E and E₀."""
-        found = _size_problems("exactly", self.exactly, users)
+        found = size_problems("exactly", self.exactly, users)
         if self.of is not None and self.of < self.exactly:
             found.append(f"of={self.of} is too few to sum exactly={self.exactly}; use of={self.exactly} or more")
         if self.of is not None and self.of > users:
@@ -157,7 +94,7 @@ class Random(Participation, frozen=True, tag="random"):
 
     def problems(self, users: int) -> list[str]:
         """Returns what is wrong with K."""
-        return _size_problems("per_round", self.per_round, users)
+        return size_problems("per_round", self.per_round, users)
 
     def most(self, users: int) -> int:
         """Returns K."""
@@ -172,7 +109,7 @@ class Random(Participation, frozen=True, tag="random"):
 
     def may_ask(self, asked: Collection[int], users: int) -> bool:
         """Returns whether there are exactly K."""
-        return _is_set(asked, users) and len(asked) == self.per_round
+        return is_set(asked, users) and len(asked) == self.per_round
 
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether there are at most K."""
@@ -201,7 +138,7 @@ class _Whole(Participation, frozen=True):
     def problems(self, users: int) -> list[str]:
         """Returns what is wrong with K, T and N."""
         k, t, n = self._shape
-        found = _size_problems("per_round", k, users)
+        found = size_problems("per_round", k, users)
         if n not in (None, users):
             found.append(f"the policy was made for {n} users, not {users}; leave users out or set users={users}")
         if t < 1:
@@ -263,7 +200,7 @@ class _Whole(Participation, frozen=True):
     def may_ask(self, asked: Collection[int], users: int) -> bool:
         """Returns whether they are whole batches, exactly K users."""
         k, t, _ = self._shape
-        return _is_set(asked, users) and len(asked) == k and len({user // t for user in asked}) * t == k
+        return is_set(asked, users) and len(asked) == k and len({user // t for user in asked}) * t == k
 
     def batch(self, user: int) -> tuple[int, ...]:
         """Returns the members of a user's batch."""
@@ -378,18 +315,6 @@ def _describe_problem(given: Any, error: msgspec.ValidationError) -> str:
         wrong = describe_mismatch(error)
     example = msgspec.json.encode({"kind": kind, **{name: EXAMPLES[name] for name in needed}}).decode()
     return f"{wrong}; write it as {example}, which is --set 'participation={example}' on the command line"
-
-
-def _is_set(users: Collection[int], below: int | None = None) -> bool:
-    """Returns whether these are users, none named twice, which would make a set look larger than it is."""
-    in_range = not users or (min(users) >= 0 and (below is None or max(users) < below))
-    return in_range and len(set(users)) == len(users)
-
-
-def _size_problems(name: str, size: int, users: int) -> list[str]:
-    if size < 2:
-        return [f"{name}={size} leaves nobody to hide among; use 2 or more"]
-    return [f"{name}={size} is more than the {users} users there are; use at most {users}"] if size > users else []
 
 
 def _divisors(number: int) -> str:

@@ -20,12 +20,12 @@ from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
 from tacit.designs.participation import (
     Batches,
     Everyone,
-    Participation,
     Partition,
     Policy,
     Sampled,
     participation_from,
 )
+from tacit.designs.policy import Participation
 from tacit.vectors.index_sets import from_bitmap, to_bitmap
 
 PATIENCE = 8
