@@ -45,7 +45,7 @@ from tacit.runtime.simulation.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
 NEWER = {"secagg": GOLDEN.with_name("unreleased"), "control.json": GOLDEN.with_name("unreleased")}
-NEWER["flower"] = NEWER["secagg"]
+NEWER["flower"] = NEWER["settings.json"] = NEWER["secagg"]
 """Folders of specimens that replace those of 0.2.0, by the first part of their path."""
 PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")
 STORES = {"secagg": state_blobs.LONG, "pushsum": 8}

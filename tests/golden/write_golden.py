@@ -40,7 +40,7 @@ from tacit.core.messages import Abort, Address, Codec, Envelope
 from tacit.core.suite import SERVER
 from tacit.core.values import normalize_value
 from tacit.core.version import RELEASE
-from tacit.designs import participation
+from tacit.designs import Family, participation
 from tacit.designs.graphs import (
     CompleteGraph,
     DirectedGraph,
@@ -228,6 +228,7 @@ class Writer:
                     participation.Random(3),
                     participation.Partition(3),
                     participation.Batches(6, 3),
+                    Family(((0, 1, 2), (1, 2, 3))),
                 ],
             ),
             "graph": (

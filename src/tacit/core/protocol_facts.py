@@ -115,6 +115,10 @@ class ParticipationPolicy(Protocol):
     def batch(self, user: int) -> tuple[int, ...]:
         """Returns those without whom a user is never summed."""
 
+    @property
+    def interchangeable(self) -> bool:
+        """Whether any user could take the place of any other."""
+
     def sums_everybody(self, users: int) -> bool:
         """Returns whether all are summed in every round in which nobody is missing."""
 

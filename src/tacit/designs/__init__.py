@@ -1,6 +1,7 @@
 """Designs of who meets whom: participation over rounds, groups, and graphs."""
 
 from tacit.designs.circle import Circle, secure_degree
+from tacit.designs.families import Family
 from tacit.designs.groups import Groups, groups, randomized_groups
 from tacit.designs.history import cardinality, fairness_gap, multi_round_privacy
 from tacit.designs.participation import (
@@ -17,6 +18,7 @@ __all__ = [
     "Batches",
     "Circle",
     "Everyone",
+    "Family",
     "Groups",
     "Participation",
     "Partition",

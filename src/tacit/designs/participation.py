@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError
 from tacit.core.values import describe_mismatch
+from tacit.designs.families import Family
 from tacit.designs.policy import Participation, is_set, size_problems
 
 MOST_ROWS = 100_000
@@ -279,9 +280,9 @@ class Partition(_Whole, frozen=True, tag="partition"):
         return self.per_round, self.per_round, self.users
 
 
-Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches
+Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches | Family
 """A policy as a setting."""
-EXAMPLES = {"exactly": 6, "per_round": 6, "privacy": 3}
+EXAMPLES: Mapping[str, Any] = {"exactly": 6, "per_round": 6, "privacy": 3, "sets": [[0, 1, 2, 3], [0, 1, 4, 5]]}
 """Values for the example that an error shows."""
 
 

@@ -3,7 +3,7 @@
 The policies themselves are in `participation` and `families`. Users are roster positions 0 … N−1.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Self
 
 import msgspec
@@ -63,6 +63,16 @@ class Participation(
     def batch(self, user: int) -> tuple[int, ...]:
         """Returns the users with whom a user is always summed; only the user itself if nothing is promised."""
         return (user,)
+
+    @property
+    def interchangeable(self) -> bool:
+        """Whether any user could take the place of any other, so that one coalition of a size stands for all."""
+        return self.batch(0) == (0,)
+
+    def worst_order(self, members: Iterable[int], users: int) -> list[int]:
+        """Returns the order in which users stay when all others drop out: a coalition and its batches first."""
+        order = (place for first in (*members, *range(users)) for place in self.batch(first))
+        return list(dict.fromkeys(order))
 
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""

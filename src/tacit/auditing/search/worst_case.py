@@ -28,8 +28,8 @@ class WorstCase:
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
         # serves them all.
         policy = scope.terms.participation
-        no_batches = policy is not None and policy.batch(0) == (0,)
-        self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (no_batches or scope.terms.ties() == ())
+        same = policy is not None and policy.interchangeable
+        self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (same or scope.terms.ties() == ())
 
     def in_time(self, coalition: Sequence[Party]) -> bool:
         """Says whether there is time to analyse the worst case of this coalition."""

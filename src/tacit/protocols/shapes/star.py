@@ -175,9 +175,7 @@ class StarTerms(Terms):
         """Returns who must be absent, and who late, so that the smallest sum is of the coalition and few others."""
         n = len(self.parties)
         members = [place for place, party in enumerate(self.parties) if party in coalition]
-        # Whoever is never summed without others comes with them.
-        order = list(dict.fromkeys(place for first in (*members, *range(n)) for place in self.policy.batch(first)))
-        asked = order[: self.policy.most(n)]
+        asked = self.policy.worst_order(members, n)[: self.policy.most(n)]
         summed = asked[: max(self.smallest_sum, len(members) + others)]
         if len(summed) == n:
             return None
