@@ -12,7 +12,7 @@ from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.inception import ClassifierSettings
 from tacit.lab.attacks.traffic_series import CHANGING, LINKS, Losses
 from tacit.lab.papers import find
-from tacit.lab.papers.p001 import eavesdroppers, fig3, fig4, fig7, table3
+from tacit.lab.papers.p001 import eavesdroppers, fig3, fig4, fig7, steps, table3
 from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores
 from tacit.learn.data.datasets import load, of_arrays
 from tacit.learn.random_streams import generator
@@ -85,6 +85,21 @@ def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
     one_of_four = fig3.PushSumRuns("", np.concatenate([near.models[:3], far.models[:1]]))
     assert not fig3.start_row(one_of_four).agrees
     assert "1.2" in fig3.start_row(one_of_four).why  # 5 · 0.5² of the worst
+
+
+def test_without_steps_clients_agree_on_what_the_masses_have_in_all():
+    (end,) = steps.run_schedule(lambda _: 0.0, 1, 400)[:, -1]
+    rng = generator(0, "step sizes")
+    x, y = rng.normal(size=5), rng.uniform(0.5, 1.5, 5)
+    assert end == pytest.approx(5 * (x.sum() / y.sum() - 2) ** 2, rel=1e-6)
+
+
+def test_step_sizes_that_fall_like_1_by_2t_are_those_of_the_figure():
+    ours = steps.run_schedule(steps.SCHEDULES["1/(2t)"], 40, 20)
+    deployed = fig3.runs_of(fig3.PPSGD, 12, rounds=20)
+    assert np.median(ours[:, -1]) == pytest.approx(np.median(deployed.over_clients(20)), rel=0.5)
+    slow = steps.run_schedule(steps.SCHEDULES["1/(4t)"], 40, 20)
+    assert np.median(slow[:, -1]) > 5 * np.median(ours[:, -1])
 
 
 # --- what eavesdroppers share --------------------------------------------------------------------------------------
