@@ -11,7 +11,7 @@ def test_the_best_is_where_no_gradient_is_left():
     assert (TASK.a[:, None] * (TASK.best - TASK.c)).sum(axis=0) == pytest.approx(0, abs=1e-9)
     assert TASK.excess(TASK.best) == 0
     assert TASK.excess(TASK.best + 0.1) > 0
-    assert STRONG <= TASK.a.min()
+    assert TASK.a.min() >= STRONG
     assert TASK.a.max() <= SMOOTH
 
 

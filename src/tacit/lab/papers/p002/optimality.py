@@ -211,8 +211,8 @@ def enumerated_rows(most: int, progress: Progress) -> list[Row]:
         REACHED.measure(Estimate.certain(reached / dividing), why),
         ODD.measure(
             Estimate.certain(sum(len(batch) for batch in batches_of(ODD_FAMILY, 12) if len(batch) % 2)),
-            f"its T is {multi_round_privacy(rows_of(ODD_FAMILY, 12))}, its batches have 3 users: the statement holds for "
-            "batches of T or more",
+            f"its T is {multi_round_privacy(rows_of(ODD_FAMILY, 12))}, its batches have 3 users: the statement "
+            "holds for batches of T or more",
         ),
     ]
 

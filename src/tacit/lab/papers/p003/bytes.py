@@ -4,6 +4,8 @@ The paper gives no number. We count the bytes that all users and the server of `
 of E of m users, who alone are asked (E₀ = E). Bytes do not depend on the vectors, so one round of each E is counted.
 """
 
+from typing import Any
+
 import numpy as np
 
 from tacit import aggregate
@@ -40,7 +42,7 @@ SAVED = DeclaredRow(
 
 def count_bytes(summed: int, users: int = USERS, entries: int = ENTRIES) -> int:
     """Returns the bytes that everybody sends in one average of E of m users."""
-    sampled = {} if summed == users else {"sampled": summed, "oversampled": summed}
+    sampled: dict[str, Any] = {} if summed == users else {"sampled": summed, "oversampled": summed}
     out = aggregate([np.zeros(entries)] * users, "secagg", seed=0, **sampled)
     return sum(sum(classes.values()) for classes in out.traffic.sent.values())
 

@@ -16,31 +16,39 @@ nobody ever has, so the excess of the last average of E is beside it.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p003.risk import (
+    ASSUMED,
     CLAIMED,
-    MORE,
     SIGMAS,
     SIZES,
     SPLITS,
     UNSTATED,
     RiskResult,
+    RiskRuns,
     RiskSetting,
     RiskSize,
     Sigma,
     assumption_row,
-    average_runs,
+    bound_row,
+    claimed_row,
+    fit_power,
     load_components,
+    repeat_runs,
     run_algorithm_1,
     run_as_printed,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
+from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Result, Row, Scale
+from tacit.lab.papers.rules import Between, Estimate, NotCompared, SameOrder
 from tacit.learn.data.samples import Dataset
 
-ES: dict[Scale, tuple[int, ...]] = {"small": (2, 5, 10), "paper": (2, 5, 10, 25)}
+USERS = SIZES["paper"].users
+ES = (2, 5, 10, 25)
 """E, and all users besides."""
+APART = (2, 10, USERS)
+"""E whose order is compared."""
+TOLD = (25, USERS)
+"""E for which Theorem 4's bound may be below what θ⁰ loses: the term of a smaller E alone is above it."""
 STEEP = 0.35
 """The power of (m−E)/((m−1) E) with which the excess grows may be off 1 by this much."""
 
@@ -65,31 +73,44 @@ LINES = (
 FIRST, _, SEVERAL, PRINTED = (line.name for line in LINES)
 
 
-def excess_row(name: str, found: RiskResult) -> Row:
-    """Returns the excess risk, against Theorem 4's bound."""
-    setting = found.setting
-    told = f"σ = {found.sigma:.2g}, {found.accuracy:.1%} right"
-    if name == PRINTED:
-        told += f"; {found.heard:.1e} of the last average, which is all that anybody has"
-    else:
-        told += f"; ε = {found.spent:.3g} by the ledger"
-    return unruled_row(
-        f"excess risk, E = {setting.summed}, {setting.split}, {name}",
-        found.bound_text,
-        f"{found.excess:.1e}",
-        found.within,
-        told,
+def declare_bound(summed: int, split: str) -> DeclaredRow:
+    """Returns the row against Theorem 4."""
+    return bound_row(f"E = {summed}, {split}, {FIRST}")
+
+
+def declare_spent(summed: int) -> DeclaredRow:
+    """Returns the row of the ε that is claimed."""
+    return claimed_row(f"E = {summed}, {SIGMAS['paper']}")
+
+
+def declare_order(line: AlgorithmVariant, split: str) -> DeclaredRow:
+    """Returns the row on what a smaller E costs."""
+    return DeclaredRow(
+        f"excess risk for E = {', '.join(map(str, APART))}, {split}, {line.name}",
+        "a smaller E brings utility loss",
+        SameOrder("the paper gives no size, so any difference beyond chance counts", rising=False),
+        form=".1e",
     )
 
 
-def spent_row(found: RiskResult) -> Row:
-    """Returns the ε of the paper's noise, against the claimed one."""
-    return unruled_row(
-        f"ε accounted for, E = {found.setting.summed}, {SIGMAS['paper']}",
-        f"{CLAIMED:g}",
-        f"{found.exact:.3g}",
-        found.exact <= CLAIMED,
-        "of whoever was summed most often, with the noise of those who were summed with it",
+def declare_power(split: str) -> DeclaredRow:
+    """Returns the row on how the cost grows."""
+    return DeclaredRow(
+        f"power of (m−E)/((m−1) E) with which the excess over E = m grows, {split}, {FIRST}",
+        "1 (Section 5)",
+        Between("far enough from 1/2 and 2 to tell them from 1", 1 - STEEP, 1 + STEEP),
+    )
+
+
+def declare_printed(split: str) -> DeclaredRow:
+    """Returns the row on the printed version."""
+    return DeclaredRow(
+        f"excess of θ̄ and of the last average, E = {ES[0]}, {split}, {PRINTED}",
+        None,
+        NotCompared(
+            "the paper has θ̄, the mean of all models, which nobody ever has; the proof is of another algorithm"
+        ),
+        form=".1e",
     )
 
 
@@ -98,62 +119,67 @@ def variance_factor(summed: int, users: int) -> float:
     return (users - summed) / ((users - 1) * summed)
 
 
-def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
-    """Returns what a small E costs, and how that depends on E."""
-    few, everybody = found[0], found[-1]
+def cost_rows(split: str, found: Sequence[RiskRuns]) -> list[Row]:
+    """Returns how the cost of a small E depends on E; the last setting has all users."""
+    *few, everybody = found
     users = everybody.setting.users
-    lost = [
-        (variance_factor(each.setting.summed or users, users), each.excess - everybody.excess) for each in found[:-1]
-    ]
-    usable = np.log([pair for pair in lost if pair[1] > 0])
-    power = float(np.polyfit(usable[:, 0], usable[:, 1], 1)[0]) if len(usable) > 1 else float("nan")
-    return [
-        unruled_row(
-            f"a smaller E costs utility, {split}",
-            "yes",
-            f"{everybody.excess:.1e} with E = {users}, {few.excess:.1e} with E = {few.setting.summed}",
-            few.excess > MORE * everybody.excess,
-            f"{FIRST}; {MORE:g} times as much is called more",
-        ),
-        unruled_row(
-            f"how that grows with (m−E)/((m−1) E), {split}",
-            "power 1",
-            f"power {power:.2f}",
-            abs(power - 1) <= STEEP,
-            f"within {STEEP:g}; {FIRST}, over E = {', '.join(str(each.setting.summed) for each in found[:-1])}",
-        ),
-    ]
+    factors = [variance_factor(each.setting.summed or users, users) for each in few]
+    lost = [[each.each[seed] - everybody.each[seed] for each in few] for seed in range(len(everybody.runs))]
+    powers = [power for each in lost if (power := fit_power(factors, each)) is not None]
+    row = declare_power(split)
+    why = f"{len(powers)} of {len(lost)} runs, over E = {', '.join(str(each.setting.summed) for each in few)}"
+    return [row.measure(Estimate.over(powers), why) if powers else row.fail("no run loses by a smaller E")]
 
 
-def chart_of(split: str, found: Mapping[str, Sequence[RiskResult]]) -> Chart:
+def split_rows(split: str, found: Mapping[str, Sequence[RiskRuns]]) -> list[Row]:
+    """Returns all rows of a split."""
+    rows = []
+    for line in LINES:
+        runs = {each.setting.summed: each for each in found.get(line.name, ())}
+        if line.name == FIRST:
+            rows += [declare_bound(summed, split).measure(runs[summed].sides, runs[summed].summary) for summed in TOLD]
+        if line.name == PRINTED:
+            both = runs[ES[0]]
+            heard = Estimate.over([run.heard for run in both.runs])
+            rows.append(declare_printed(split).measure((both.excess, heard)))
+        elif split in line.splits:
+            why = f"{runs[APART[0]].accuracy:.1%} right with E = {APART[0]}"
+            rows.append(declare_order(line, split).measure(tuple(runs[summed].excess for summed in APART), why))
+    return rows + cost_rows(split, found[FIRST])
+
+
+def spent_row(found: RiskRuns) -> Row:
+    """Returns the ε of the paper's noise, against the claimed one."""
+    why = "of whoever was summed most often, with the noise of those who were summed with it"
+    return declare_spent(found.setting.summed or 0).measure(Estimate.certain(found.worst.exact), why)
+
+
+def chart_of(split: str, found: Mapping[str, Sequence[RiskRuns]]) -> Chart:
     """Returns the excess against E, with Theorem 4's bound."""
     places = {name: [each.setting.summed or each.setting.users for each in runs] for name, runs in found.items()}
-    lines = {name: (places[name], [each.excess for each in runs]) for name, runs in found.items()}
+    lines = {name: (places[name], [each.excess.mean for each in runs]) for name, runs in found.items()}
     bounds = {
         f"Theorem 4 with {name}": (places[name], [each.bound for each in found[name]]) for name in (FIRST, SEVERAL)
     }
     lines |= bounds | {"nothing learnt": (places[FIRST], [each.nothing for each in found[FIRST]])}
     dashed = (*bounds, "nothing learnt")
-    return Chart(
-        f"Excess risk against E, {split}", "users summed (E)", "excess risk", lines, logarithmic=True, dashed=dashed
-    )
+    spread = {name: [each.excess.deviation or 0.0 for each in runs] for name, runs in found.items()}
+    return Chart(f"Excess risk against E, {split}", "users summed (E)", "excess risk", lines, True, dashed, spread)
 
 
-def compare_variants(
-    size: RiskSize, few: Sequence[int], split: str, data: Dataset, progress: Progress
-) -> dict[str, list[RiskResult]]:
+def compare_variants(size: RiskSize, split: str, data: Dataset, progress: Progress) -> dict[str, list[RiskRuns]]:
     """Runs Algorithm 1 in every way for every E. If all are summed, the printed version is that of the proof."""
     todo = [
         (line, summed)
         for line in LINES
-        for summed in (*few, *(() if line.name == PRINTED else (size.users,)))
+        for summed in (*ES, *(() if line.name == PRINTED else (size.users,)))
         if split in line.splits
     ]
-    found: dict[str, list[RiskResult]] = {}
+    found: dict[str, list[RiskRuns]] = {}
     for done, (line, summed) in enumerate(todo):
         progress(f"E = {summed}, {split}, {line.name}", done / len(todo))
         setting = RiskSetting(CLAIMED, line.sigma, size.users, size.steps, line.every, summed, split)
-        found.setdefault(line.name, []).append(average_runs(setting, data, size.seeds, line.how))
+        found.setdefault(line.name, []).append(repeat_runs(setting, data, size.seeds, line.how))
     return found
 
 
@@ -162,12 +188,12 @@ def run(scale: Scale, progress: Progress) -> Result:
     size = SIZES[scale]
     progress("principal components", 0.0)
     data = load_components(size.samples)
-    rows, charts, everything = [], [], []
+    rows: list[Row] = []
+    charts, everything = [], []
     for before, split in enumerate(SPLITS):
         part = part_of_progress(progress, before / len(SPLITS), (before + 1) / len(SPLITS))
-        found = compare_variants(size, ES[scale], split, data, part)
-        rows += [excess_row(name, each) for name, runs in found.items() for each in runs]
-        rows += cost_rows(split, found[FIRST])
+        found = compare_variants(size, split, data, part)
+        rows += split_rows(split, found)
         rows += [spent_row(each) for each in found[FIRST] if split == "i.i.d."]
         everything += [each for runs in found.values() for each in runs]
         charts.append(chart_of(split, found))
@@ -179,6 +205,14 @@ REPRODUCTION = Reproduction(
     name="003-e",
     title="Excess risk against the number of users who are summed, with Theorem 4's bound",
     run=run,
+    declared=(
+        *(declare_bound(summed, split) for summed in TOLD for split in SPLITS),
+        *(declare_order(line, split) for line in LINES if line.name != PRINTED for split in line.splits),
+        *map(declare_printed, SPLITS),
+        *map(declare_power, SPLITS),
+        *map(declare_spent, (*ES, USERS)),
+        ASSUMED,
+    ),
     unstated=(
         *UNSTATED,
         "as many are asked as are summed (E₀ = E), for nobody drops out here; whoever is not asked does no work",
@@ -186,6 +220,6 @@ REPRODUCTION = Reproduction(
         "line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps: θ itself in between",
         "m in Theorem 1 is all users, also where fewer are summed",
         "the proof wants η_t ≤ 2 η_{t+E}, by which it means K",
-        "small: 12,000 samples, T = 200, no E = 25, two runs each; paper: all samples, T = 500, three runs each",
+        "small: 12,000 samples, T = 200; paper: all samples, T = 500; three runs each, whatever the scale",
     ),
 )

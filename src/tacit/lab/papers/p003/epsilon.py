@@ -21,24 +21,28 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
+    ASSUMED,
     REPEATED,
     SIGMAS,
     SIZES,
     UNSTATED,
-    RiskResult,
+    RiskRuns,
     RiskSetting,
     RiskSize,
     Sigma,
     assumption_row,
-    average_runs,
+    bound_row,
+    claimed_row,
+    fit_power,
     load_components,
+    repeat_runs,
 )
 from tacit.lab.papers.p003.theorems import DELTA
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
+from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Result, Row, Scale
+from tacit.lab.papers.rules import Between, Estimate, Near, NotCompared, PaperNumber
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy
 from tacit.learn.training.assemble import AssembledRun, assemble_run
@@ -59,63 +63,80 @@ DROPPING, ALLOWED, COLLUDERS, WANTED = 0.2, 0.4, 3, 2.0
 """The chance to drop out of a round, the part that may, how many collude, and ε."""
 
 
-def accounted_row(found: RiskResult) -> Row:
+CLEAN = bound_row("no noise")
+FALLING = DeclaredRow(
+    "power of ε with which the excess falls, calibrated σ",
+    "−2 (noise term of Theorem 4)",
+    Between("far enough from −1 and −3 to tell them from −2", -2 - STEEP, -2 + STEEP),
+)
+CHEAPER = DeclaredRow(
+    f"excess with calibrated σ by that with Theorem 1's, and σ² by σ², ε = {EPSILONS[0]:g}",
+    None,
+    NotCompared("the paper has one σ; what its σ saves is noise"),
+    form=".0f",
+)
+SAME = DeclaredRow(
+    f"entries in which models averaged by secagg and by fedavg differ after {COMPARED} steps",
+    PaperNumber(0),
+    Near(0.5, "Section 3: the server computes the sum of the chosen users, exactly"),
+    form=".0f",
+)
+ABOUT_RING = f"{RING.users} users, {DROPPING:.0%} drop out of each round and {COLLUDERS} collude, ε = {WANTED:g}"
+OURS = NotCompared("noise of ours; the paper treats neither dropouts nor collusion in its accounting")
+HELD = DeclaredRow(f"ε by the ledger and of the sums as they were, noise in the ring: {ABOUT_RING}", None, OURS)
+TRUSTING = DeclaredRow(f"ε of the same sums if the noise of all were counted on: {ABOUT_RING}", None, OURS)
+
+
+def declare_bound(sigma: Sigma, epsilon: float) -> DeclaredRow:
+    """Returns the row against Theorem 4."""
+    return bound_row(f"{SIGMAS[sigma]}, ε = {epsilon:g}")
+
+
+def declare_claim(sigma: Sigma, epsilon: float) -> DeclaredRow:
+    """Returns the row of the ε that is claimed, or that ours is calibrated for."""
+    if sigma == "paper":
+        return claimed_row(f"{SIGMAS[sigma]}, ε = {epsilon:g}", epsilon)
+    what = f"least ε of the noise, and ε by the ledger, {SIGMAS[sigma]}, ε = {epsilon:g}"
+    return DeclaredRow(what, None, NotCompared("noise of ours, calibrated for this ε"), form=".3g")
+
+
+def accounted_row(found: RiskRuns) -> Row:
     """Returns the ε that was accounted for, against the claimed one."""
-    claimed = found.setting.epsilon or 0.0
-    calibrated = found.setting.sigma == "calibrated"
-    why = f"the ledger goes by zCDP, and the other is the least ε of such noise; σ = {found.sigma:.2g}"
-    if not calibrated:
-        why += f", which each of {found.setting.users} users adds, and averaging makes it less"
-    return unruled_row(
-        f"ε accounted for, {SIGMAS[found.setting.sigma]}, ε = {claimed:g}",
-        "" if calibrated else f"{claimed:g}",
-        f"{found.spent:.3g} by the ledger, {found.exact:.3g} at least",
-        (found.spent <= claimed * (1 + 1e-9)) if calibrated else found.exact <= claimed,
-        why,
+    setting, worst = found.setting, found.worst
+    row = declare_claim(setting.sigma, setting.epsilon or 0.0)
+    if setting.sigma == "calibrated":
+        return row.measure((Estimate.certain(worst.exact), Estimate.certain(worst.spent)), f"σ = {worst.sigma:.2g}")
+    why = (
+        f"{worst.spent:.3g} by the ledger, which goes by zCDP; σ = {worst.sigma:.2g}, which each of {setting.users} "
+        "users adds, and averaging makes it less"
     )
+    return row.measure(Estimate.certain(worst.exact), why)
 
 
-def excess_row(found: RiskResult) -> Row:
+def excess_row(found: RiskRuns) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
-    return unruled_row(
-        f"excess risk, {SIGMAS[found.setting.sigma]}, ε = {found.setting.epsilon:g}",
-        found.bound_text,
-        f"{found.excess:.1e}",
-        found.within,
-        f"{found.accuracy:.1%} right; θ⁰ loses {found.nothing:.1e}",
-    )
+    return declare_bound(found.setting.sigma, found.setting.epsilon or 0.0).measure(found.sides, found.summary)
 
 
-def falling_row(found: list[RiskResult], clean: RiskResult) -> Row:
+def falling_row(found: Sequence[RiskRuns], clean: RiskRuns) -> Row:
     """Returns with which power of ε the excess falls, where noise is what counts."""
-    clear = [each for each in found if each.excess > CLEAR * clean.excess]
-    logs = np.log([[each.setting.epsilon or 0.0, each.excess] for each in clear])
-    power = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(clear) > 1 else math.nan
-    return unruled_row(
-        "how the excess falls with ε, calibrated σ",
-        "ε^−2 (noise term of Theorem 4)",
-        f"ε^{power:.2f}".replace("-", "−"),
-        abs(power + 2) <= STEEP,
-        f"for ε up to {max((each.setting.epsilon or 0 for each in clear), default=0):g}; beyond, the excess is less "
-        f"than {CLEAR:g} times that without noise, {clean.excess:.1e}",
+    clear = [each for each in found if each.excess.mean > CLEAR * clean.excess.mean]
+    if len(clear) < 2:
+        return FALLING.fail("noise counts for fewer than two ε")
+    places = [each.setting.epsilon or 0.0 for each in clear]
+    powers = [fit_power(places, [each.each[seed] for each in clear]) or math.nan for seed in range(len(clear[0].runs))]
+    why = (
+        f"for ε up to {max(places):g}; beyond, the excess is less than {CLEAR:g} times that without noise, "
+        f"{clean.excess.mean:.1e}"
     )
+    return FALLING.measure(Estimate.over(powers), why)
 
 
-def cheaper_row(calibrated: list[RiskResult], paper: list[RiskResult], clean: RiskResult) -> Row:
-    """Returns how much less is lost with the paper's noise, where noise is what counts."""
-    pairs = [
-        (ours.excess / theirs.excess, (ours.sigma / theirs.sigma) ** 2)
-        for ours, theirs in zip(calibrated, paper, strict=True)
-        if theirs.excess > CLEAR * clean.excess
-    ]
-    times = ", ".join(f"{ratio:.0f}" for ratio, _ in pairs)
-    return unruled_row(
-        "excess, calibrated σ over Theorem 1's",
-        "",
-        f"{times} times",
-        None,
-        f"σ² is {' and '.join(f'{square:.0f}' for _, square in pairs)} times as large: what is saved is noise",
-    )
+def cheaper_row(calibrated: RiskRuns, paper: RiskRuns) -> Row:
+    """Returns how much less is lost with the paper's noise."""
+    ratios = [ours / theirs for ours, theirs in zip(calibrated.each, paper.each, strict=True)]
+    square = (calibrated.worst.sigma / paper.worst.sigma) ** 2
+    return CHEAPER.measure((Estimate.over(ratios), Estimate.certain(square)), "so what is saved is noise")
 
 
 # --- averages ------------------------------------------------------------------------------------------------------
@@ -130,14 +151,9 @@ def same_row(size: RiskSize, data: Dataset) -> Row:
         # Keys of noise follow from the scenario, and the two scenarios differ in the protocol.
         key = found.training.cohort.noise_key = key or found.training.cohort.noise_key
         list(found.rounds())
-        models.append(found.training.consensus().tobytes())
-    return unruled_row(
-        f"models after {COMPARED} steps, averaged by secagg and by fedavg",
-        "",
-        "the same bits" if models[0] == models[1] else "different",
-        models[0] == models[1],
-        f"{size.users} users; so all other runs are by fedavg",
-    )
+        models.append(found.training.consensus().tolist())
+    differ = sum(a != b for a, b in zip(*models, strict=True))
+    return SAME.measure(Estimate.certain(differ), f"{size.users} users; so all other runs are by fedavg")
 
 
 # --- noise in the ring ---------------------------------------------------------------------------------------------
@@ -174,43 +190,38 @@ def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
     options: dict[str, Any] = {"norm": 1.0, "clip": 1.0, "entries": entries, "rounds": setting.steps}
     naive = replace(noise, sigma=distributed_sigma(WANTED, DELTA, parties=setting.users, **options))
     trusting = epsilon_of_sums(naive, honest)
-    what = f"{setting.users} users, {DROPPING:.0%} drop out of each round and {COLLUDERS} collude, ε = {WANTED:g}"
     sums = f"{len(summed)} of {len(outcomes)} rounds had a sum, of {min(summed)} to {max(summed)} users"
     return [
-        unruled_row(
-            f"ε accounted for, noise in the ring: {what}",
-            "",
-            f"{spent:.3g} by the ledger, {real:.3g} of the sums as they were",
-            max(spent, real) <= WANTED * (1 + 1e-9),
+        HELD.measure(
+            (Estimate.certain(spent), Estimate.certain(real)),
             f"{sums}; noise of {noise.honest} is counted on; for the canary: tacit attack epsilon",
         ),
-        unruled_row(
-            f"the same if the noise of all were counted on: {what}",
-            "",
-            f"{trusting:.3g} of the same sums",
-            trusting <= WANTED,
+        TRUSTING.measure(
+            Estimate.certain(trusting),
             "accounted for, not run: less noise would be added, and some of it is missing or known",
         ),
     ]
 
 
-def charts_of(found: Mapping[Sigma, Sequence[RiskResult]], clean: RiskResult) -> list[Chart]:
+def charts_of(found: Mapping[Sigma, Sequence[RiskRuns]], clean: RiskRuns) -> list[Chart]:
     """Returns the excess against the claimed ε with Theorem 4's bounds, and against the ε accounted for."""
     claimed = {}
     for sigma, runs in found.items():
         epsilons = [each.setting.epsilon or 0.0 for each in runs]
-        claimed[SIGMAS[sigma]] = epsilons, [each.excess for each in runs]
+        claimed[SIGMAS[sigma]] = epsilons, [each.excess.mean for each in runs]
         claimed[f"Theorem 4 with {SIGMAS[sigma]}"] = epsilons, [each.bound for each in runs]
     ends = [min(EPSILONS), max(EPSILONS)]
-    claimed |= {"no noise": (ends, [clean.excess] * 2), "nothing learnt": (ends, [clean.nothing] * 2)}
+    claimed |= {"no noise": (ends, [clean.excess.mean] * 2), "nothing learnt": (ends, [clean.nothing] * 2)}
     real = {
-        SIGMAS[sigma]: ([each.exact for each in runs], [each.excess for each in runs]) for sigma, runs in found.items()
+        SIGMAS[sigma]: ([each.worst.exact for each in runs], [each.excess.mean for each in runs])
+        for sigma, runs in found.items()
     }
     bounds = tuple(name for name in claimed if name.startswith(("Theorem 4", "no")))
+    spread = {SIGMAS[sigma]: [each.excess.deviation or 0.0 for each in runs] for sigma, runs in found.items()}
     axes = "privacy, the less the better (ε)", "excess risk"
     return [
-        Chart("Excess risk against the ε that is claimed", *axes, claimed, logarithmic=True, dashed=bounds),
-        Chart("Excess risk against the ε that is accounted for", *axes, real, logarithmic=True),
+        Chart("Excess risk against the ε that is claimed", *axes, claimed, True, bounds, spread),
+        Chart("Excess risk against the ε that is accounted for", *axes, real, True, spread=spread),
     ]
 
 
@@ -219,23 +230,23 @@ def run(scale: Scale, progress: Progress) -> Result:
     size = SIZES[scale]
     progress("principal components", 0.0)
     data = load_components(size.samples)
-    clean = average_runs(RiskSetting(None, users=size.users, steps=size.steps), data, size.seeds)
-    found: dict[Sigma, list[RiskResult]] = {sigma: [] for sigma in SIGMAS}
+    clean = repeat_runs(RiskSetting(None, users=size.users, steps=size.steps), data, size.seeds)
+    found: dict[Sigma, list[RiskRuns]] = {sigma: [] for sigma in SIGMAS}
     todo = [(sigma, epsilon) for sigma in found for epsilon in EPSILONS]
     for done, (sigma, epsilon) in enumerate(todo, 1):
         progress(f"ε = {epsilon:g}, {SIGMAS[sigma]}", done / (len(todo) + 2))
         setting = RiskSetting(epsilon, sigma, size.users, size.steps)
-        found[sigma].append(average_runs(setting, data, size.seeds))
+        found[sigma].append(repeat_runs(setting, data, size.seeds))
     progress("noise in the ring", (len(todo) + 1) / (len(todo) + 2))
     everything = [*found["paper"], *found["calibrated"]]
     where = f"{data.name}: m = {size.users}, n = {len(data.y) // size.users}, T = {size.steps}, {size.seeds} runs each"
     rows = [
-        unruled_row("excess risk without noise", clean.bound_text, f"{clean.excess:.1e}", clean.within, where),
+        CLEAN.measure(clean.sides, where),
         *map(accounted_row, everything),
         *map(excess_row, everything),
         falling_row(found["calibrated"], clean),
-        cheaper_row(found["calibrated"], found["paper"], clean),
-        assumption_row(everything),
+        cheaper_row(found["calibrated"][0], found["paper"][0]),
+        assumption_row([clean, *everything]),
         same_row(size, data),
         *ring_rows(RING, data),
     ]
@@ -247,11 +258,22 @@ REPRODUCTION = Reproduction(
     name="003-epsilon",
     title="Excess risk against ε, by Theorem 1's noise and by noise that is worth ε, with Theorem 4's bound",
     run=run,
+    declared=(
+        CLEAN,
+        *(declare_claim(sigma, epsilon) for sigma in SIGMAS for epsilon in EPSILONS),
+        *(declare_bound(sigma, epsilon) for sigma in SIGMAS for epsilon in EPSILONS),
+        FALLING,
+        CHEAPER,
+        ASSUMED,
+        SAME,
+        HELD,
+        TRUSTING,
+    ),
     unstated=(
         *UNSTATED,
         "K = 1 and E = m here, so that all that is seen are sums with the noise of all users in them",
         "Theorem 1 counts on one noise vector of variance σ² in the average; Algorithm 1 has σ²/m there",
         "Theorem 4 has σ² of Theorem 1 in it; beside the calibrated σ its bound is with that one",
-        "small: 12,000 samples, T = 200, two runs each; paper: all samples, T = 500, three runs each",
+        "small: 12,000 samples, T = 200; paper: all samples, T = 500; three runs each, whatever the scale",
     ),
 )

@@ -82,9 +82,10 @@ def _spread(models: Floats) -> float:
 
 def sigma_of(noise: str, samples: int, steps: int) -> float:
     """Returns the noise of each user, for ε = 1."""
-    if noise == "no noise":
+    none, _, calibrated = NOISES
+    if noise == none:
         return 0.0
-    if noise == "calibrated σ":
+    if noise == calibrated:
         return user_sigma(CLAIMED, DELTA, honest=1, samples=samples, rounds=steps)
     return paper_sigma(CLAIMED, DELTA, users=USERS, samples=samples, rounds=steps)
 

@@ -12,7 +12,7 @@ printed do not: there only those who were summed take the average over, and all 
 that nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -31,7 +31,8 @@ from tacit.lab.papers.p003.theorems import (
     theorem_4,
     theorem_delay,
 )
-from tacit.lab.papers.reproduction import Row, Scale, unruled_row
+from tacit.lab.papers.reproduction import DeclaredRow, Row, Scale
+from tacit.lab.papers.rules import Between, Estimate, Ours, Paper, PaperNumber, RowVerdict
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.random_streams import generator
@@ -58,8 +59,6 @@ UNSTATED = (
 """What all that is run here shares."""
 CLAIMED = 1.0
 """The ε that Theorem 1 claims where K or E varies."""
-MORE = 1.5
-"""Excess that is so many times as large is called larger: runs differ by chance."""
 SIGMAS: dict[Sigma, str] = {"paper": "Theorem 1's σ", "calibrated": "calibrated σ"}
 SPLITS = {"i.i.d.": Split(kind="iid"), "shards": Split(kind="shards", per_party=2)}
 
@@ -189,7 +188,7 @@ class RiskSize:
 
 REPEATED = b"for everybody to repeat"
 """What noise follows from here, where there is nobody to protect."""
-SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 2), "paper": RiskSize(None, 500, 3)}
+SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 3), "paper": RiskSize(None, 500, 3)}
 
 
 @dataclass(frozen=True)
@@ -269,15 +268,103 @@ class RiskResult:
         """The ε that was spent without anything for safety: the least of that noise."""
         return exact_epsilon(self.rho)
 
-    @property
-    def within(self) -> bool:
-        """Whether Theorem 4's bound holds."""
-        return self.excess <= self.bound
+
+@dataclass(frozen=True)
+class RiskRuns:
+    """What came of one setting, seed by seed: splits, noise and who is summed differ."""
+
+    runs: tuple[RiskResult, ...]
 
     @property
-    def bound_text(self) -> str:
-        """The bound, and whether it says anything."""
-        return f"at most {self.bound:.1e}" + ("" if self.bound < self.nothing else ", which says nothing")
+    def setting(self) -> RiskSetting:
+        """The setting, with the first seed."""
+        return self.runs[0].setting
+
+    @property
+    def each(self) -> list[float]:
+        """The excess of each run."""
+        return [run.excess for run in self.runs]
+
+    @property
+    def excess(self) -> Estimate:
+        """J(θ^T) − J*."""
+        return Estimate.over(self.each)
+
+    @property
+    def bound(self) -> float:
+        """Theorem 4's, mean over runs, whose Γ differ."""
+        return fmean(run.bound for run in self.runs)
+
+    @property
+    def nothing(self) -> float:
+        """What θ⁰ loses, mean over runs."""
+        return fmean(run.nothing for run in self.runs)
+
+    @property
+    def sides(self) -> tuple[Estimate, Estimate, Estimate]:
+        """What θ⁰ loses, the bound, and the excess, as `TellingBound` compares them."""
+        return Estimate.certain(self.nothing), Estimate.certain(self.bound), self.excess
+
+    @property
+    def worst(self) -> RiskResult:
+        """The run in which somebody spent most privacy."""
+        return max(self.runs, key=lambda run: run.rho)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of test samples that are classified correctly, mean over runs."""
+        return fmean(run.accuracy for run in self.runs)
+
+    @property
+    def summary(self) -> str:
+        """Noise, accuracy and ε in words."""
+        return f"σ = {self.worst.sigma:.2g}, {self.accuracy:.1%} right; ε = {self.worst.spent:.3g} by the ledger"
+
+
+@dataclass(frozen=True)
+class TellingBound:
+    """The excess is below Theorem 4's bound; not comparable where the bound is above what θ⁰ loses.
+
+    Such a bound says nothing: whoever learns nothing at all satisfies it.
+    """
+
+    reason: str = "Theorem 4 is an upper bound; above what θ⁰ loses nothing could break it"
+
+    def judge(self, paper: Paper, ours: Ours) -> RowVerdict:
+        """Returns the verdict on what θ⁰ loses, the bound and the excess."""
+        if not isinstance(ours, tuple):
+            raise TypeError("this rule compares three numbers")
+        nothing, bound, excess = ours
+        if bound.mean >= nothing.mean:
+            return RowVerdict.NOT_COMPARABLE
+        return Between(self.reason, high=bound.mean).judge(paper, excess)
+
+    def describe(self) -> str:
+        """Returns the rule in words."""
+        return "the 95% interval of the third number is at most the second, if that is below the first"
+
+
+def bound_row(which: str) -> DeclaredRow:
+    """Returns the row of a setting that is held against Theorem 4."""
+    what = f"what θ⁰ loses, Theorem 4's bound, and the excess risk, {which}"
+    return DeclaredRow(what, "the third is at most the second", TellingBound(), form=".1e")
+
+
+def claimed_row(which: str, claimed: float = CLAIMED) -> DeclaredRow:
+    """Returns the row of the ε that Theorem 1 claims."""
+    return DeclaredRow(
+        f"least ε of the noise, {which}",
+        PaperNumber(claimed),
+        Between("a claim of ε is refuted by a larger ε that no accountant can lower", high=claimed),
+        form=".3g",
+    )
+
+
+ASSUMED = DeclaredRow(
+    "longest ∇J_j of any user at the start and the end of any run",
+    f"at most G = {LIPSCHITZ:g}",
+    Between("Theorem 4 assumes it", high=LIPSCHITZ),
+)
 
 
 def run_algorithm_1(setting: RiskSetting, data: Dataset) -> RiskResult:
@@ -303,22 +390,11 @@ def run_as_printed(setting: RiskSetting, data: Dataset) -> RiskResult:
     return _measure_result(setting, found, theta, cohort.matrix[summed[0]], score.accuracy or 0.0)
 
 
-def average_runs(
+def repeat_runs(
     setting: RiskSetting, data: Dataset, seeds: int, how: Callable[[RiskSetting, Dataset], RiskResult] | None = None
-) -> RiskResult:
-    """Returns what comes of a run on average over splits, noise and who is summed; of ε and ∇J_j, the largest."""
-    runs = [(how or run_algorithm_1)(replace(setting, seed=seed), data) for seed in range(seeds)]
-    return replace(
-        runs[0],
-        excess=fmean(each.excess for each in runs),
-        bound=fmean(each.bound for each in runs),
-        nothing=fmean(each.nothing for each in runs),
-        accuracy=fmean(each.accuracy for each in runs),
-        heard=fmean(each.heard for each in runs),
-        spent=max(each.spent for each in runs),
-        rho=max(each.rho for each in runs),
-        steepest=max(each.steepest for each in runs),
-    )
+) -> RiskRuns:
+    """Runs a setting once a seed."""
+    return RiskRuns(tuple((how or run_algorithm_1)(replace(setting, seed=seed), data) for seed in range(seeds)))
 
 
 def _measure_result(
@@ -349,13 +425,14 @@ def _measure_result(
     )
 
 
-def assumption_row(runs: Sequence[RiskResult]) -> Row:
+def assumption_row(found: Iterable[RiskRuns]) -> Row:
     """Returns whether J_j is G-Lipschitz as far as was looked."""
-    longest = max(each.steepest for each in runs)
-    return unruled_row(
-        "longest ∇J_j of any user at the start and the end of any run",
-        f"at most G = {LIPSCHITZ:g}",
-        f"{longest:.2f}",
-        longest <= LIPSCHITZ,
-        "Theorem 4 assumes it; with the gradient of λ N(θ) it could be up to 2 G somewhere",
-    )
+    longest = max(run.steepest for each in found for run in each.runs)
+    return ASSUMED.measure(Estimate.certain(longest), "with the gradient of λ N(θ) it could be up to 2 G somewhere")
+
+
+def fit_power(places: Sequence[float], values: Sequence[float]) -> float | None:
+    """Returns the power with which values grow, by least squares of logarithms; None if one is not positive."""
+    if min(values) <= 0:
+        return None
+    return float(np.polyfit(np.log(places), np.log(values), 1)[0])
