@@ -16,7 +16,7 @@ T is what the audit of the server finds behind any sum that it can single out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TypeAlias
 
 import numpy as np
@@ -30,7 +30,8 @@ from tacit.core.suite import SERVER
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
 from tacit.designs.participation import Policy
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
+from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Result, Row, Scale
+from tacit.lab.papers.rules import Between, Estimate, Near, NotCompared, PaperNumber
 from tacit.learn.random_streams import generator
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
@@ -45,12 +46,14 @@ GIVEN = 11.77
 DRAWS = 20
 """How often p_i are drawn for everybody."""
 ROUNDS: dict[Scale, int] = {"small": 2_000, "paper": 10_000}
-SIMULATED: dict[Scale, int] = {"small": 3, "paper": 10}
-"""In how many of the draws rounds are played."""
+SIMULATED: dict[Scale, int] = {"small": 3, "paper": 5}
+"""In how many of the draws rounds are played; where all p are equal, how often."""
 AUDITED = 240
 SAME_FREQUENCY = 0.02
 """Shares of rounds that differ by less are taken as equal: with finitely many rounds none are."""
 
+FORMULA = 1_000_000
+"""Runs that a number from a formula is taken to be the mean of: it has no spread."""
 ROUNDED = 1e-9
 """What sums of floats may be off by."""
 
@@ -98,28 +101,30 @@ def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int)
 class Cardinality:
     """C and F for one T and one way that availability is spread."""
 
-    exact: float
-    """C by the formula."""
-    played: float
-    """C of the simulated rounds."""
+    formula: tuple[float, ...]
+    """C by the formula, of each draw."""
+    played: tuple[float, ...]
+    """C of the simulated rounds, of the first draws."""
     error: float
-    """Standard error of C that follows from the formula."""
-    gap: float
+    """Standard error of the mean of `played` that follows from the formula."""
+    gaps: tuple[float, ...]
     """Fairness gap F of the simulated rounds."""
-    lowest: float
-    """C by the formula, of the draw with the lowest C."""
-    highest: float
-    """C by the formula, of the draw with the highest C."""
 
     @property
-    def ranged(self) -> str:
-        """C by the formula, and how far apart draws are."""
-        return f"{self.exact:.2f} ({self.lowest:.2f} to {self.highest:.2f} from draw to draw)"
+    def exact(self) -> float:
+        """C by the formula, mean over draws."""
+        return fmean(self.formula)
+
+    @property
+    def over_draws(self) -> Estimate:
+        """C by the formula, over draws; certain if all are the same."""
+        same = max(self.formula) - min(self.formula) < ROUNDED
+        return Estimate.certain(self.exact) if same else Estimate.over(self.formula, "draws")
 
     @property
     def consistent(self) -> bool:
         """Whether the rounds that were played are those that the formula is about."""
-        return abs(self.played - self.exact) <= 4 * self.error + ROUNDED
+        return abs(fmean(self.played) - fmean(self.formula[: len(self.played)])) <= 4 * self.error + ROUNDED
 
 
 def measure_cardinality(
@@ -128,20 +133,17 @@ def measure_cardinality(
     """Returns C of all draws by the formula, and C and F of those that are played."""
     some = absences[:simulated]
     tables = [play_rounds(policy_of(privacy, per_round), each, rounds, seed) for seed, each in enumerate(some)]
-    every = [expected_cardinality(each, per_round, privacy) for each in absences]
-    # The two are compared on the draws that were played; what is reported is the mean over all.
-    off = fmean(cardinality(each) for each in tables) - fmean(every[:simulated])
+    every = tuple(expected_cardinality(each, per_round, privacy) for each in absences)
     # In a round K take part or nobody, so that its variance is C (K − C).
     error = sqrt(sum(each * (per_round - each) for each in every[:simulated]) / rounds) / len(tables)
-    exact = fmean(every)
-    return Cardinality(exact, exact + off, error, fmean(map(fairness_gap, tables)), min(every), max(every))
+    return Cardinality(every, tuple(map(cardinality, tables)), error, tuple(map(fairness_gap, tables)))
 
 
 def spread_absences() -> dict[str, list[Absence]]:
     """Returns the ways that availability is spread over batches, with as many draws of each."""
     mixed = [generator(draw, "dropouts").choice(EQUAL, USERS) for draw in range(DRAWS)]
     return {
-        **{f"p = {p:g}": [np.full(USERS, p)] for p in EQUAL},
+        **{f"p = {p:g}": [np.full(USERS, p)] * DRAWS for p in EQUAL},
         "mixed": mixed,
         "sorted": [np.sort(each) for each in mixed],
     }
@@ -150,79 +152,88 @@ def spread_absences() -> dict[str, list[Absence]]:
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
+CAREFUL = "half a user of twelve: less than one step of T changes C by for most T"
+EXAMPLE = DeclaredRow(
+    f"C(6), p = {ABSENT:g}, by the theorem", PaperNumber(GIVEN, rounding=0.005), Near(0.1, "computed"), form=".3f"
+)
+PLAYED = DeclaredRow(
+    f"C(6), p = {ABSENT:g}, as the protocol chooses",
+    PaperNumber(GIVEN, rounding=0.005, runs=FORMULA),
+    Near(0.5, CAREFUL),
+)
+MIXED = DeclaredRow(
+    f"C(6), p_i from 0.1 to 0.5, batches in any order; the theorem has p = {fmean(EQUAL):g}",
+    PaperNumber(expected_cardinality(np.full(USERS, fmean(EQUAL)), PER_ROUND, 6), runs=FORMULA),
+    Near(0.5, CAREFUL),
+)
+SORTED = DeclaredRow(
+    "C(6), the same users, batches sorted by availability", None, NotCompared("the paper does not sort")
+)
+UNFAIR = DeclaredRow(
+    "F, T = 6, batches sorted by availability, and F of Random",
+    None,
+    NotCompared("the theorem is on equal users and batches in any order"),
+    form=".3f",
+)
+CONSISTENT = DeclaredRow(
+    "settings in which C as played is not C(T) by the formula",
+    PaperNumber(0),
+    Near(0.5, "by more than 4 standard errors, which chance alone gives in one of 16,000"),
+    form=".0f",
+)
+
+
+def declare_fairness(which: str) -> DeclaredRow:
+    """Returns the row of the fairness gap of batches, of which the theorem says that there is none."""
+    reason = "F = 0 is for ever; in finitely many rounds frequencies differ by a few standard errors"
+    return DeclaredRow(f"F, T = 6, {which}", "0", Between(reason, high=SAME_FREQUENCY), form=".3f")
+
+
+FAIR = declare_fairness(f"p = {ABSENT:g}")
+FAIR_MIXED = declare_fairness("p_i from 0.1 to 0.5, batches in any order")
+
+
+def declare_curve(privacy: int) -> DeclaredRow:
+    """Returns the row of one T of the last figure."""
+    name = f"C({privacy})" if privacy > 1 else "C of Random"
+    return DeclaredRow(f"{name}: p = {ABSENT:g}, mixed, sorted", None, NotCompared("the figure has no numbers"))
+
+
+def declare_privacy(privacy: int) -> DeclaredRow:
+    """Returns the row of T by the audit."""
+    name = {1: "Random", PER_ROUND: "User Partitioning"}.get(privacy, f"Batches of {privacy}")
+    return DeclaredRow(
+        f"T by the audit, {name}", PaperNumber(privacy), Near(0.5, "T is a whole number, and computed"), form=".0f"
+    )
+
+
 def example_rows(equal: Cardinality) -> list[Row]:
     """Returns the paper's example."""
     return [
-        unruled_row(
-            f"C(6), p = {ABSENT:g}, by the theorem",
-            f"{GIVEN:.2f}",
-            f"{equal.exact:.3f}",
-            abs(equal.exact - GIVEN) < 0.01,
-        ),
-        unruled_row(
-            f"C(6), p = {ABSENT:g}, as the protocol chooses",
-            f"{GIVEN:.2f}",
-            f"{equal.played:.2f}",
-            abs(equal.played - GIVEN) <= 4 * equal.error + 0.01,
-            f"standard error {equal.error:.2f}",
-        ),
-        fairness_row(f"F, T = 6, p = {ABSENT:g}", equal),
+        EXAMPLE.measure(Estimate.certain(equal.exact)),
+        PLAYED.measure(Estimate.over(equal.played), f"standard error {equal.error:.2f} by the formula"),
+        FAIR.measure(Estimate.over(equal.gaps)),
     ]
-
-
-def fairness_row(what: str, each: Cardinality, why: str = "") -> Row:
-    """Returns the fairness gap of batches, of which the theorem says that there is none."""
-    return unruled_row(what, "0", f"{each.gap:.3f}", each.gap <= SAME_FREQUENCY, why)
 
 
 def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
     """Returns what becomes of C and F where users differ."""
-    mixed, ordered, mean = table["mixed", 6], table["sorted", 6], table[f"p = {fmean(EQUAL):g}", 6]
+    mixed, ordered = table["mixed", 6], table["sorted", 6]
     rows = [
-        unruled_row(
-            "C(6), p_i from 0.1 to 0.5, batches in any order",
-            f"{mean.exact:.2f} (the theorem, p = {fmean(EQUAL):g})",
-            mixed.ranged,
-            abs(mixed.exact - mean.exact) < 0.5,
-            f"the mean p counts, and that is not the {ABSENT:g} of the example",
-        ),
-        unruled_row(
-            "C(6), the same users, batches sorted by availability",
-            "",
-            ordered.ranged,
-            None,
-            f"sorting gains {ordered.exact - mixed.exact:.2f} users a round; the paper does not sort",
-        ),
-        fairness_row("F, T = 6, p_i from 0.1 to 0.5, batches in any order", mixed, "the theorem has one p for all"),
-        unruled_row(
-            "F, T = 6, batches sorted by availability, and F of Random",
-            "",
-            f"{ordered.gap:.3f}, {table['mixed', 1].gap:.3f}",
-            None,
+        MIXED.measure(mixed.over_draws, f"the mean p counts, and that is not the {ABSENT:g} of the example"),
+        SORTED.measure(ordered.over_draws, f"sorting gains {ordered.exact - mixed.exact:.2f} users a round"),
+        FAIR_MIXED.measure(Estimate.over(mixed.gaps), "the theorem has one p for all"),
+        UNFAIR.measure(
+            (Estimate.over(ordered.gaps), Estimate.over(table["mixed", 1].gaps)),
             "what sorting gains is at the cost of those who are seldom there; Random is not fair to them, either",
         ),
     ]
     for privacy in PRIVACY:
-        some = [table[name, privacy] for name in ("p = 0.2", "mixed", "sorted")]
-        rows.append(
-            unruled_row(
-                f"C({privacy}): p = 0.2, mixed, sorted" if privacy > 1 else "C of Random: p = 0.2, mixed, sorted",
-                "",
-                ", ".join(f"{each.exact:.2f}" for each in some),
-                None,
-                "as played: " + ", ".join(f"{each.played:.2f}" for each in some),
-            )
-        )
+        some = [table[name, privacy] for name in (f"p = {ABSENT:g}", "mixed", "sorted")]
+        why = "as played: " + ", ".join(f"{fmean(each.played):.2f}" for each in some)
+        rows.append(declare_curve(privacy).measure(tuple(each.over_draws for each in some), why))
     off = [name for name, each in table.items() if not each.consistent]
-    rows.append(
-        unruled_row(
-            "settings in which rounds as played are not as computed",
-            "0",
-            f"{len(off)} of {len(table)}",
-            not off,
-            "by more than 4 standard errors",
-        )
-    )
+    rows.append(CONSISTENT.measure(Estimate.certain(len(off)), f"of {len(table)}"))
     return rows
 
 
@@ -233,12 +244,9 @@ def audited_rows(privacy: Sequence[int], rounds: int = AUDITED) -> list[Row]:
         report = audit(
             "secagg", parties=USERS, coalition=[SERVER], rounds=rounds, participation=policy_of(t), drift="static"
         )
-        name = {1: "Random", PER_ROUND: "User Partitioning"}.get(t, f"Batches of {t}")
         learnt = f"all {USERS}" if len(report.exposed) == USERS else str(len(report.exposed))
         why = f"{learnt} models known after {report.safe_rounds + 1} rounds" if report.exposed else f"{rounds} rounds"
-        rows.append(
-            unruled_row(f"T by the audit, {name}", str(t), str(report.smallest_group), report.smallest_group == t, why)
-        )
+        rows.append(declare_privacy(t).measure(Estimate.certain(report.smallest_group or 0), why))
     return rows
 
 
@@ -246,8 +254,9 @@ def charts_of(table: Mapping[tuple[str, int], Cardinality]) -> tuple[Chart, ...]
     """Returns C and F against T."""
     names = list(dict.fromkeys(name for name, _ in table))
     formulas = {f"{name}, formula": (PRIVACY, [table[name, t].exact for t in PRIVACY]) for name in names}
-    rounds = {name: (PRIVACY, [table[name, t].played for t in PRIVACY]) for name in names}
-    gaps = {name: (PRIVACY, [table[name, t].gap for t in PRIVACY]) for name in names}
+    rounds = {name: (PRIVACY, [fmean(table[name, t].played) for t in PRIVACY]) for name in names}
+    gaps = {name: (PRIVACY, [fmean(table[name, t].gaps) for t in PRIVACY]) for name in names}
+    spread = {name: [stdev(table[name, t].gaps) for t in PRIVACY] for name in names}
     return (
         Chart(
             "Users that take part",
@@ -256,7 +265,7 @@ def charts_of(table: Mapping[tuple[str, int], Cardinality]) -> tuple[Chart, ...]
             {**rounds, **formulas},
             dashed=tuple(formulas),
         ),
-        Chart("Fairness gap", "users behind any sum (T)", "fairness gap (F)", gaps),
+        Chart("Fairness gap", "users behind any sum (T)", "fairness gap (F)", gaps, spread=spread),
     )
 
 
@@ -278,6 +287,18 @@ REPRODUCTION = Reproduction(
     name="002-cardinality",
     title="How many users take part, how fairly, and how private that is",
     run=run,
+    declared=(
+        EXAMPLE,
+        PLAYED,
+        FAIR,
+        MIXED,
+        SORTED,
+        FAIR_MIXED,
+        UNFAIR,
+        *map(declare_curve, PRIVACY),
+        CONSISTENT,
+        *map(declare_privacy, PRIVACY),
+    ),
     unstated=(
         "what values the figures have besides C(6) = 11.77: they are in pictures alone",
         f"how p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted",
