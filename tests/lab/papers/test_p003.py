@@ -287,13 +287,13 @@ def test_epsilon_with_several_steps_is_between_two():
 def test_the_cost_of_a_small_e_is_fitted():
     """With m = 50: (m−E)/((m−1) E) is 48/98, 45/245 and 40/490."""
     assert p003_e.variance_factor(5, 50) == pytest.approx(45 / 245)
-    everybody = runs_of(1e-6, summed=50)
+    everybody = runs_of(1e-6, summed=50, users=50)
     runs = [runs_of(1e-6 + 1e-3 * p003_e.variance_factor(e, 50), summed=e) for e in (2, 5, 10)]
     (power,) = p003_e.cost_rows("shards", [*runs, everybody])
     assert (power.ours, power.agrees) == ("1.00 ± 0.00 (2 seeds)", True)
     flat = [runs_of(2e-6, summed=e) for e in (2, 5, 10)]
     assert p003_e.cost_rows("shards", [*flat, everybody])[0].agrees is False
-    assert p003_e.cost_rows("shards", [*flat, runs_of(3e-6, summed=50)])[0].ours == "failed"
+    assert p003_e.cost_rows("shards", [*flat, runs_of(3e-6, summed=50, users=50)])[0].ours == "failed"
 
 
 # --- noise in the ring ---------------------------------------------------------------------------------------------

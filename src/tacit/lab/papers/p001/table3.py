@@ -12,21 +12,23 @@ against an eavesdropper that listens for five rounds and solves for y_1(0).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import exp, expm1
+from statistics import fmean
 
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.eavesdropper_learning import NOISE, PSGD, TABLE_3, Trial
 from tacit.lab.attacks.traffic_series import CHANGING
-from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, decode_classes, format_percent, train_eavesdroppers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
+from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, declare_decoded, decode_classes, train_eavesdroppers
+from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Result, Row, Scale
+from tacit.lab.papers.rules import Between, Estimate, Near, NotCompared, PaperNumber, SameOrder, SameSign
 
 PRINTED = (0.083, 0.163, 0.27, 1.0, 6.39)
 """The variances of Table 3."""
 PLAIN, NOISY, *PRIVATE = TABLE_3
 DEVIATION = "PSGD, noise of standard deviation 0.065"
 SAME = 0.01
+"""Accuracy that may be lost where the paper says none: a point, which a picture of training does not show."""
 DECODED_RUNS = 100
 """Of each class."""
 
@@ -40,7 +42,7 @@ class Table3Size:
     repetitions: int
 
 
-SIZES: dict[Scale, Table3Size] = {"small": Table3Size(5_000, 1), "paper": Table3Size(20_000, 3)}
+SIZES: dict[Scale, Table3Size] = {"small": Table3Size(5_000, 3), "paper": Table3Size(20_000, 3)}
 
 
 def variance(name: str) -> float:
@@ -57,100 +59,112 @@ def variance(name: str) -> float:
 Table = Mapping[str, EavesdropperScores]
 
 
-def falls(found: Sequence[EavesdropperScores]) -> bool:
-    """Says whether the accuracy falls from each to the next."""
-    return all(wide.accuracy < narrow.accuracy for narrow, wide in pairwise(found))
+HEARD, UNHEARD, FAR = "y heard", "y not heard", "if client 5 changes and client 1 is heard"
+WIDEST = PRIVATE[-1]
+"""The distribution of the largest variance, which hides most by the paper."""
+
+
+def declare_variance(name: str) -> DeclaredRow:
+    """Returns the row of a variance that Table 3 prints."""
+    printed = dict(zip(PRIVATE, PRINTED, strict=True))[name]
+    return DeclaredRow(
+        f"variance of y(0), {name}", PaperNumber(printed, rounding=0.005), Near(0.1, "computed"), form=".3g"
+    )
+
+
+def declare_accuracy(name: str, how: str) -> DeclaredRow:
+    """Returns the row of an accuracy; of PPSGD, less that of PSGD."""
+    if name in PRIVATE:
+        rule = SameSign("the paper prints no accuracy; its claim is the sign", sign=-1)
+        return DeclaredRow(f"accuracy less that of PSGD, {name}, {how}", "less", rule, form="+.1%")
+    return DeclaredRow(f"accuracy, {name}, {how}", None, NotCompared("the paper prints none"), form=".1%")
+
+
+def declare_falling(how: str) -> DeclaredRow:
+    """Returns the row on the order of the distributions."""
+    return DeclaredRow(
+        f"accuracy by growing variance of y(0), {how}",
+        "falls",
+        SameOrder("the paper states the order", rising=False),
+        form=".1%",
+    )
+
+
+LOST = DeclaredRow(
+    "accuracy that PPSGD's eavesdropper loses without y, mean over distributions",
+    "some",
+    SameSign("the paper gives no size", sign=1),
+    form="+.1%",
+)
+KEPT = DeclaredRow(
+    "accuracy that PSGD's eavesdropper loses without y",
+    "none",
+    Between("a point, which a picture of training does not show", -SAME, SAME),
+    form="+.1%",
+)
+
+
+def declare_noise(name: str) -> DeclaredRow:
+    """Returns the row on whether PPSGD hides more than noise does."""
+    return DeclaredRow(
+        f"accuracy under {WIDEST} less that under {name}",
+        "less: PPSGD hides more",
+        SameSign("the paper prints no accuracy; its claim is the sign", sign=-1),
+        form="+.1%",
+    )
 
 
 def falling_row(table: Table, how: str) -> Row:
     """Returns whether the eavesdropper does worse the larger the variance is."""
-    found = [table[name] for name in PRIVATE]
-    return unruled_row(
-        f"accuracy by variance of y(0), {how}",
-        "falls",
-        ", ".join(
-            f"{format_percent(each.accuracy)} at {variance(name):.2g}"
-            for name, each in zip(PRIVATE, found, strict=True)
-        ),
-        falls(found),
-    )
+    why = f"variances {', '.join(f'{variance(name):.2g}' for name in PRIVATE)}"
+    return declare_falling(how).measure(tuple(table[name].estimate for name in PRIVATE), why)
 
 
 def accuracy_rows(table: Table, how: str) -> list[Row]:
     """Returns each row of the table; of PPSGD, whether it hides anything."""
-    rows = []
-    for name, found in table.items():
-        private, as_well = name in PRIVATE, found.as_well_as(table[PLAIN])
-        rows.append(
-            unruled_row(
-                f"accuracy, {name}, {how}",
-                "less than PSGD" if private else "",
-                format_percent(found.accuracy),
-                not as_well if private else None,
-                found.coverage + ("; told apart as well as PSGD" if private and as_well else ""),
-            )
+    return [
+        declare_accuracy(name, how).measure(
+            found.less(table[PLAIN]) if name in PRIVATE else found.estimate, found.coverage
         )
-    return rows
+        for name, found in table.items()
+        if name != DEVIATION
+    ]
 
 
 def removing_rows(heard: Table, unheard: Table) -> list[Row]:
     """Returns what becomes of it when y is not heard."""
-    lost = {name: heard[name].accuracy - unheard[name].accuracy for name in (PLAIN, *PRIVATE)}
+    lost = {name: heard[name].less(unheard[name]).mean for name in PRIVATE}
+    seeds = range(len(heard[PLAIN].accuracies))
+    means = [fmean(heard[name].accuracies[seed] - unheard[name].accuracies[seed] for name in PRIVATE) for seed in seeds]
+    why = f"in the order of the table {', '.join(f'{each:+.1%}' for each in lost.values())}"
     return [
-        unruled_row(
-            "accuracy that PPSGD's eavesdropper loses without y",
-            "some",
-            ", ".join(f"{100 * lost[name]:.1f}" for name in PRIVATE) + " points",
-            min(lost[name] for name in PRIVATE) > 0,
-            "in the order of the table",
-        ),
-        unruled_row(
-            "accuracy that PSGD's eavesdropper loses without y",
-            "none",
-            f"{100 * lost[PLAIN]:.1f} points",
-            abs(lost[PLAIN]) <= SAME,
-        ),
+        LOST.measure(Estimate.over(means), why),
+        KEPT.measure(heard[PLAIN].less(unheard[PLAIN])),
     ]
 
 
 def noise_row(table: Table, name: str) -> Row:
-    """Returns whether some PPSGD hides more than noise does."""
-    least = min(PRIVATE, key=lambda each: table[each].accuracy)
-    return unruled_row(
-        f"PPSGD hides more than {name.removeprefix('PSGD, ')}",
-        "yes",
-        f"{format_percent(table[least].accuracy)} at best, noise {format_percent(table[name].accuracy)}",
-        table[least].accuracy < table[name].accuracy,
-        f"{least}; "
-        + ("0.065 as a variance, as N(0, 0.065) is read" if name == NOISY else "0.065 as programs take it"),
-    )
+    """Returns whether the widest PPSGD hides more than noise does."""
+    read = "0.065 as a variance, as N(0, 0.065) is read" if name == NOISY else "0.065 as programs take it"
+    why = f"{table[WIDEST].estimate.mean:.1%}, noise {table[name].estimate.mean:.1%}; {read}"
+    return declare_noise(name).measure(table[WIDEST].less(table[name]), why)
 
 
 def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
     """Returns how often the class follows from decoding client 1 in five rounds, without any training."""
-    shares = {
-        name: decode_classes(
-            replace(trial, test_runs=[(losses, label, DECODED_RUNS) for losses, label, _ in trial.test_runs]), 0
+    return [
+        declare_decoded(name, name in PRIVATE).measure(
+            decode_classes(
+                replace(trial, test_runs=[(losses, label, DECODED_RUNS) for losses, label, _ in trial.test_runs]), 0
+            )
         )
         for name, trial in trials.items()
-    }
-    return [
-        unruled_row(
-            "decoded from 5 rounds, PPSGD",
-            "harder than PSGD",
-            ", ".join(format_percent(shares[name]) for name in PRIVATE),
-            max(shares[name] for name in PRIVATE) < shares[PLAIN],
-            f"in the order of the table, {2 * DECODED_RUNS} runs each; PSGD {format_percent(shares[PLAIN])}",
-        ),
-        unruled_row(
-            "decoded from 5 rounds, PSGD with noise", "", format_percent(shares[NOISY]), None, "guessing gives 50 %"
-        ),
     ]
 
 
 def charts_of(heard: Table, unheard: Table) -> tuple[Chart, ...]:
     """Returns the four panels of Fig. 6, of the first eavesdropper of each sort."""
-    epochs = range(1, len(heard[PLAIN].rows[0].loss) + 1)
+    epochs = list(range(1, len(heard[PLAIN].rows[0].loss) + 1))
     return tuple(
         Chart(
             f"Training {what}{more}",
@@ -185,20 +199,13 @@ def run(scale: Scale, progress: Progress) -> Result:
     unheard = train_some([trial for trial in trials if not trial.with_y], 0.4, 0.7)
     far = train_some([replace(trial, where="client 5 changes") for trial in other], 0.7, 0.95)
     progress("decoding", 0.95)
-    spreads = [variance(name) for name in PRIVATE]
     rows = [
-        unruled_row(
-            "variance of y(0)",
-            ", ".join(f"{each:g}" for each in PRINTED),
-            ", ".join(f"{each:.3g}" for each in spreads),
-            all(abs(ours - given) <= 0.005 for ours, given in zip(spreads, PRINTED, strict=True)),
-            "by the distributions of Table 3, whose mean is 1",
-        ),
-        *accuracy_rows(heard, "y heard"),
-        falling_row(heard, "y heard"),
-        *accuracy_rows(unheard, "y not heard"),
-        falling_row(unheard, "y not heard"),
-        falling_row(far, "if client 5 changes and client 1 is heard"),
+        *(declare_variance(name).measure(Estimate.certain(variance(name))) for name in PRIVATE),
+        *accuracy_rows(heard, HEARD),
+        falling_row(heard, HEARD),
+        *accuracy_rows(unheard, UNHEARD),
+        falling_row(unheard, UNHEARD),
+        falling_row(far, FAR),
         *removing_rows(heard, unheard),
         *(noise_row(heard, name) for name in (NOISY, DEVIATION)),
         *decoded_rows(first),
@@ -211,6 +218,15 @@ REPRODUCTION = Reproduction(
     name="001-table3",
     title="Eavesdropper accuracy by the distribution of y(0) (Table 3, Fig. 6)",
     run=run,
+    declared=(
+        *map(declare_variance, PRIVATE),
+        *(declare_accuracy(name, how) for how in (HEARD, UNHEARD) for name in TABLE_3),
+        *map(declare_falling, (HEARD, UNHEARD, FAR)),
+        LOST,
+        KEPT,
+        *map(declare_noise, (NOISY, DEVIATION)),
+        *(declare_decoded(name, name in PRIVATE) for name in TABLE_3),
+    ),
     unstated=(
         "which client changes, and by how much: client 1, which is the one heard, as client 5 does in case 6; and "
         "client 5 besides",
@@ -218,10 +234,12 @@ REPRODUCTION = Reproduction(
         "2 of its logarithm by the moments beside it; as a standard deviation besides",
         "the graph, the start and the steps: as for Fig. 3; 18 numbers in three rounds are 3 links of client 1",
         "the network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper",
-        f"small scale has {SIZES['small'].runs:,} runs to train with and as many to test with, where the paper has "
-        f"{SIZES['paper'].runs:,}; an eavesdropper with fewer does worse; at paper scale, the mean of "
-        f"{SIZES['paper'].repetitions} eavesdroppers",
         "the accuracies, which are drawn only, and those of the training",
+        f"how many eavesdroppers: {SIZES['paper'].repetitions} of each kind",
+    ),
+    changed=(
+        f"small scale has {SIZES['small'].runs:,} runs to train with and as many to test with, where the paper has "
+        f"{SIZES['paper'].runs:,}; an eavesdropper with fewer does worse",
     ),
     extras=("torch",),
 )

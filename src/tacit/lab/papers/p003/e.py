@@ -2,7 +2,7 @@
 
 The paper: a smaller E saves communication and costs utility, by at most 2 L/(λ² (γ+T)) · (m−E)/(m−1) · 4/E · K² G².
 
-We let E of 50 users be drawn for each average, among users whose samples are a random part of all (i.i.d.) or of two
+We let E of 20 users be drawn for each average, among users whose samples are a random part of all (i.i.d.) or of two
 chunks by label each (shards), with Theorem 1's σ for ε = 1, for K = 1 and for K = 5. Of the noise of all, that of E is
 in a sum, and a user spends privacy only in the rounds in which it is summed: the ledger has what the one who was drawn
 most often spent. That the draw itself hides anything is not counted, for the server knows who was drawn.
@@ -42,11 +42,11 @@ from tacit.lab.papers.rules import Between, Estimate, NotCompared, SameOrder
 from tacit.learn.data.samples import Dataset
 
 USERS = SIZES["paper"].users
-ES = (2, 10, 25)
+ES = (2, 5, 15)
 """E, and all users besides."""
-APART = (2, 10, USERS)
+APART = (2, 5, USERS)
 """E whose order is compared."""
-TOLD = (25, USERS)
+TOLD = (15, USERS)
 """E for which Theorem 4's bound may be below what θ⁰ loses: the term of a smaller E alone is above it."""
 STEEP = 0.35
 """The power of (m−E)/((m−1) E) with which the excess grows may be off 1 by this much."""

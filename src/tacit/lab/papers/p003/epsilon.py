@@ -7,8 +7,8 @@ claimed one.
 
 We run Algorithm 1 (K = 1, E = m) with that σ and with one that is calibrated so that an accountant finds ε, and have
 the accounted ε of both beside the excess. A ledger keeps what each user has spent, by zCDP, which is an upper bound;
-what refutes a claim is the least ε of that noise, which is known for Gaussian noise. With the paper's σ some fifty
-times less is lost, and that is no merit of Algorithm 1: it is noise that is not there.
+what refutes a claim is the least ε of that noise, which is known for Gaussian noise. With the paper's σ less is lost,
+by about the factor m, and that is no merit of Algorithm 1: it is noise that is not there.
 
 At last, noise that every user adds in the ring, under the masks of `secagg`, while some drop out of every round and
 others collude: is what is in the sums still worth ε? Whether a canary can be told in such sums is played for by

@@ -182,7 +182,7 @@ class RiskSize:
     steps: int
     """Number of steps T."""
     seeds: int
-    users: int = 50
+    users: int = 20
     """Number of users m."""
 
 
@@ -198,7 +198,7 @@ class RiskSetting:
     epsilon: float | None
     """What is claimed; None for no noise."""
     sigma: Sigma = "calibrated"
-    users: int = 50
+    users: int = 20
     """Number of users m."""
     steps: int = 300
     """Number of steps T."""
