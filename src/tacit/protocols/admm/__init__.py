@@ -46,22 +46,6 @@ CURE = (
 """What to do where somebody is missing."""
 
 
-class GroupPart(Message, frozen=True, tag="GroupPart"):
-    """y_k of one iteration, masked or not."""
-
-    vector: memoryview
-    per_entry: ClassVar[int] = 8
-    parameters: ClassVar[tuple[str, ...]] = ("vector",)
-
-
-class GroupSum(Message, frozen=True, tag="GroupSum"):
-    """z_g, the part of one group in the consensus variable."""
-
-    vector: memoryview
-    per_entry: ClassVar[int] = 8
-    parameters: ClassVar[tuple[str, ...]] = ("vector",)
-
-
 async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
     """Peer k: the function SecureAggregation of Algorithm 3."""
     del state
@@ -112,6 +96,25 @@ async def other_sums(
                 await link.send(link.parties[u], GroupSum(memoryview(suite.ring.pack(z_g))), step=i)
     received = await link.gather(GroupSum, senders, step=i, patience=2)
     return sum(unpack_all(suite.ring, received, len(z_g)), suite.ring.zeros(len(z_g)))
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+class GroupPart(Message, frozen=True, tag="GroupPart"):
+    """y_k of one iteration, masked or not."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class GroupSum(Message, frozen=True, tag="GroupSum"):
+    """z_g, the part of one group in the consensus variable."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
 def unpack_all(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:

@@ -142,49 +142,6 @@ class AdmmTerms(Terms):
             f"again and can solve for each other's vectors; use fewer iterations or other groups"
         ]
 
-    def notes(self) -> list[str]:
-        """Returns how far from the average the result may be."""
-        settings, span = self.settings, self.span
-        drawn, rest = self.off
-        notes = []
-        if max(rest, drawn) >= FAR_OFF:
-            notes.append(
-                f"after {format_count(self.iterations, 'iteration')} the average may be off by {drawn:.1g}, and by "
-                f"{rest:.1g} of itself"
-            )
-        rounded = self.rounded
-        if rounded >= COARSE and span >= STRETCHED * settings.clip:
-            notes.append(
-                f"for a ρ of {min(self.rhos):g} the ring holds {span / settings.clip:,.0f} times the clip, so that "
-                f"{settings.bits} bits round the average by up to {rounded:.1g}; use a smaller clip, or bits=64"
-            )
-        return notes
-
-    @property
-    def rounded(self) -> float:
-        """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
-        step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
-        off, before, last = 0.0, 0.0, math.inf
-        for rho, stretch in zip(self.rhos, self.stretches, strict=True):
-            new = len(self.parties) * step / stretch / (1 if self.settings.stochastic else 2)
-            # The mean of λ is then as far from zero as ρ times what z was rounded by, and y has that over the next ρ.
-            off = off * rho / (2 + rho) + (2 * last / (rho * (2 + rho)) * before if before else 0.0) + new
-            before, last = new, rho
-        return off
-
-    @property
-    def amplifies(self) -> float:
-        """By how much ρ ever falls: what z was rounded by is in λ times the one, and then in y over the other."""
-        highest = accumulate(self.rhos, max)
-        return max(before / rho for before, rho in zip(highest, self.rhos, strict=True))
-
-    @property
-    def off(self) -> tuple[float, float]:
-        """By how much the average is off at most: so much, of λ⁰, and by so much of itself."""
-        first, *later = self.rhos
-        rest = math.prod(rho / (rho + 2) for rho in later)
-        return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
-
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that the sum of everybody is all there is to see, if all mask with all."""
         left = len(self.parties) - query.size
@@ -205,6 +162,56 @@ class AdmmTerms(Terms):
                 met[np.ix_(group, group)] = i
         np.fill_diagonal(met, 0)
         return (met,)
+
+    def steps(self, kind: type[Message]) -> range:
+        """Returns the iterations."""
+        del kind
+        return range(1, self.iterations + 1)
+
+    # --- rounding: how far off the average may be, and bounds on y ---------------------------------------------------
+
+    def notes(self) -> list[str]:
+        """Returns how far from the average the result may be."""
+        settings, span = self.settings, self.span
+        drawn, rest = self.off
+        notes = []
+        if max(rest, drawn) >= FAR_OFF:
+            notes.append(
+                f"after {format_count(self.iterations, 'iteration')} the average may be off by {drawn:.1g}, and by "
+                f"{rest:.1g} of itself"
+            )
+        rounded = self.rounded
+        if rounded >= COARSE and span >= STRETCHED * settings.clip:
+            notes.append(
+                f"for a ρ of {min(self.rhos):g} the ring holds {span / settings.clip:,.0f} times the clip, so that "
+                f"{settings.bits} bits round the average by up to {rounded:.1g}; use a smaller clip, or bits=64"
+            )
+        return notes
+
+    @property
+    def off(self) -> tuple[float, float]:
+        """By how much the average is off at most: so much, of λ⁰, and by so much of itself."""
+        first, *later = self.rhos
+        rest = math.prod(rho / (rho + 2) for rho in later)
+        return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
+
+    @property
+    def rounded(self) -> float:
+        """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
+        step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
+        off, before, last = 0.0, 0.0, math.inf
+        for rho, stretch in zip(self.rhos, self.stretches, strict=True):
+            new = len(self.parties) * step / stretch / (1 if self.settings.stochastic else 2)
+            # The mean of λ is then as far from zero as ρ times what z was rounded by, and y has that over the next ρ.
+            off = off * rho / (2 + rho) + (2 * last / (rho * (2 + rho)) * before if before else 0.0) + new
+            before, last = new, rho
+        return off
+
+    @property
+    def amplifies(self) -> float:
+        """By how much ρ ever falls: what z was rounded by is in λ times the one, and then in y over the other."""
+        highest = accumulate(self.rhos, max)
+        return max(before / rho for before, rho in zip(highest, self.rhos, strict=True))
 
     @cached_property
     def spans(self) -> tuple[float, ...]:
@@ -241,8 +248,3 @@ class AdmmTerms(Terms):
     def summands(self) -> int:
         """2: what is summed is y/n, so the sum is within the clip; twice that leaves room for rounding."""
         return 2
-
-    def steps(self, kind: type[Message]) -> range:
-        """Returns the iterations."""
-        del kind
-        return range(1, self.iterations + 1)

@@ -94,16 +94,6 @@ def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     return np.append(x, suite.ring.values(np.array([y * weight])))
 
 
-def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
-    """Returns x_i after what the caller did to the model since the last round, times the weight; y_i is as it was."""
-    try:
-        stepped = ring.step(x, update.vector, weight)
-    except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
-        stepped = ring.zeros(len(x))
-    stepped += x
-    return ring.within(stepped)
-
-
 def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
     """Returns p_ii: 1 with nobody to send to, random in [β, α] with `private`, else as much as each receiver gets."""
     if not out:
@@ -112,6 +102,16 @@ def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
         return Fraction(1, out + 1)
     low, high = terms.settings.self_weight
     return Fraction(low + (high - low) * entropy.secret_factor())
+
+
+def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
+    """Returns x_i after what the caller did to the model since the last round, times the weight; y_i is as it was."""
+    try:
+        stepped = ring.step(x, update.vector, weight)
+    except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
+        stepped = ring.zeros(len(x))
+    stepped += x
+    return ring.within(stepped)
 
 
 PUSHSUM = Protocol(

@@ -76,42 +76,6 @@ class MassState(State, frozen=True):
         return wrong
 
 
-def pack_elements(ring: Ring, vector: Vector) -> memoryview:
-    """Returns ring elements as they are kept."""
-    return memoryview(ring.pack(vector))
-
-
-def unpack_elements(ring: Ring, kept: memoryview) -> Vector:
-    """Returns ring elements that were kept."""
-    return ring.unpack(kept, kept.nbytes // ring.element_bytes)
-
-
-def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
-    """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
-    sent: dict[Party, memoryview] = {}
-    alike: dict[Party, Party] = {}
-    first: dict[tuple[Party | None, bool], Party] = {}
-    for party in dict.fromkeys((*state.receivers, *out)):
-        like = state.alike.get(party, party)
-        before = state.sent.get(like)
-        same = first.setdefault((None if before is None else like, party in out), party)
-        if same != party:
-            alike[party] = same
-        elif before is None:
-            sent[party] = pack_elements(ring, part)
-        else:
-            sent[party] = pack_elements(ring, unpack_elements(ring, before) + part) if party in out else before
-    return msgspec.structs.replace(state, sent=sent, alike=alike)
-
-
-def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
-    """Returns what we push to a party, masked pairwise with the others that push to it."""
-    pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
-    masked, others = mass.copy(), [other for other in pushing if other != link.me]
-    mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
-    return masked
-
-
 def take_masses(
     link: Link,
     terms: PushSumTerms,
@@ -165,3 +129,42 @@ def take_masses(
         state, x=pack_elements(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken)
     )
     return x, after, (link.me, *(heard if masked else taken))
+
+
+def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
+    """Returns what we push to a party, masked pairwise with the others that push to it."""
+    pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
+    masked, others = mass.copy(), [other for other in pushing if other != link.me]
+    mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
+    return masked
+
+
+# --- masses as ring elements -----------------------------------------------------------------------------------------
+
+
+def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
+    """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
+    sent: dict[Party, memoryview] = {}
+    alike: dict[Party, Party] = {}
+    first: dict[tuple[Party | None, bool], Party] = {}
+    for party in dict.fromkeys((*state.receivers, *out)):
+        like = state.alike.get(party, party)
+        before = state.sent.get(like)
+        same = first.setdefault((None if before is None else like, party in out), party)
+        if same != party:
+            alike[party] = same
+        elif before is None:
+            sent[party] = pack_elements(ring, part)
+        else:
+            sent[party] = pack_elements(ring, unpack_elements(ring, before) + part) if party in out else before
+    return msgspec.structs.replace(state, sent=sent, alike=alike)
+
+
+def pack_elements(ring: Ring, vector: Vector) -> memoryview:
+    """Returns ring elements as they are kept."""
+    return memoryview(ring.pack(vector))
+
+
+def unpack_elements(ring: Ring, kept: memoryview) -> Vector:
+    """Returns ring elements that were kept."""
+    return ring.unpack(kept, kept.nbytes // ring.element_bytes)
