@@ -14,6 +14,16 @@ onlookers learn who took part, when, and how much was sent.
 
 **Paper.** FedAvg as the papers compare against it, and line 8 of Algorithm 1 of paper 003 without its protection. The
 ring is that of `secagg`, so that both give the same average bit for bit.
+
+**From the paper to the code.**
+
+| paper | here |
+| --- | --- |
+| 001, Algorithm 1 (FedAvg): server; client k ∈ S_t | `server`; `client` |
+| S_t, a random set of clients | `select_asked`, `select_summed`, by `participation` |
+| ClientUpdate(k, w_t) | what the caller does between rounds |
+| w_{t+1} = Σ n_k/n w_{t+1}^k | `sum_vectors` of `Plain`, announced as `Sum`; n_k is the weight of a party |
+| 003, Algorithm 1, line 8 | the same, without its protection |
 """
 
 from collections.abc import Iterator

@@ -13,6 +13,16 @@ largest, or changed most. Onlookers of the sealed links learn who talks to whom,
 
 **Papers.** 001 Algorithm 2 (line 3, with P doubly stochastic) and the D-PSGD of 004, Section 2.1. The weights are
 those of Metropolis and Hastings; in a regular graph of degree δ they are the 1/(δ + 1) of paper 004.
+
+**From the paper to the code.**
+
+| paper | here |
+| --- | --- |
+| 001, Algorithm 2 (CBGD), client i; 004, D-PSGD, node N_i | `node` |
+| line 2: send w_i(t) to N_i; receive w_j(t) | `share` sends `SharedEntries` and gathers those of the neighbours |
+| line 3: z_i(t) = Σ p_ij w_j(t), P doubly stochastic | `mix_models`, with `GraphTerms.weight` |
+| line 4: w_i(t+1) = z_i(t) − η_t ∇l_i | what the caller does between rounds |
+| 004: I_i, α, TopK | `select_entries`; `GraphSettings.share`, `sparsifier` |
 """
 
 from collections.abc import Iterator

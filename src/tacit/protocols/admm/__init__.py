@@ -20,6 +20,23 @@ With `masked=True` the y of a group are masked pairwise and only their sum can b
 the result is the weighted average. Of z_g each peer gets one copy, from the peer of g whose turn it is by its place in
 the group. ρ may change from iteration to iteration, as in the authors' code: the paper has one for all, with which two
 iterations are not enough. λ is kept as it is, and not as λ/ρ, so the updates are those of the paper with ρ_i for ρ.
+
+**From the paper to the code.**
+
+| paper | here |
+| --- | --- |
+| 000, Algorithm 3: SecureAggregation(k, w_k) | `peer` |
+| w_k; n; I; ρ | `w`, the weight as its last entry; `n`; `AdmmTerms.iterations`; `rho`, one for each iteration |
+| initialize λ_k⁰; z⁰ = 0 | `lambda_`, uniform in `AdmmSettings.lambda0`; `z` |
+| π: the (i mod \\|Π\\|)-th partition in Π; g: the group of k | `partition`, of `AdmmTerms.pattern`; `g` |
+| x_k^i, "x minimization", (4) | `x` |
+| y_k^i, sent to the other peers in g | `y`, divided by n already; `group_sum` sends it as `GroupPart` |
+| z_g^i, sent to the other groups | `z_g`, what `group_sum` returns; `other_sums` sends it as `GroupSum` |
+| z^i = Σ_h z_h^i, (5) | `total` in the ring, `z` as floats |
+| λ_k^i, (6) | `lambda_`, in the last line of the loop |
+| return z^I | `Average`, of `total` |
+| Algorithm 2: Randomized-KirkmanTriple; t_g | `groups`, which constructs patterns by design theory; `pattern.gap` |
+| Update(k, w) | what the caller does between rounds |
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -49,6 +49,25 @@ parties, they are sent the last sum, and the round ends without an average for t
   allow and, before it sends anything, a U2 in which it is in another batch than ever before. Batches stay whole: of a
   batch with a missing member nobody is in U5.
 - The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
+
+**From the paper to the code.**
+
+| paper | here |
+| --- | --- |
+| 003, Section 3: user u; server | `client`; `server` |
+| m; E, E₀; Th | `parties`; `sampled`, `oversampled`; `threshold` |
+| d_u^SK, d_u^PK; pseudo-identity | the identity keys of the roster; `sign`, `verify` |
+| (c_u^SK, c_u^PK), (s_u^SK, s_u^PK); AdvertiseKeys | `c`, `s`; `AdvertiseKeys`, `KeyList` |
+| U1, U2 ⊆ U1; SIG.ver of the list | `select_asked`; `check_asked`, `check_keys` |
+| b_u; SS.share; e_{u,v} = AE.enc(KA.agree(c_u^SK, c_v^PK), …) | `b`; `share_secrets`; `ShareKeys`, `SealedShares` |
+| MaskedInputCollection: p_{u,v}, Δ_{u,v}, p_u, y_u | `mask`, `pairwise`; `y` in `MaskedInput` |
+| U3, U4, U5 ⊆ U4 | `SealedShares.members`; who sent `MaskedInput`; `select_u5`, `Chosen` |
+| ConsistencyCheck: σ'_u over U5 | `check_chosen`, `check_views`; `Consent` over U2, U3 and U5 |
+| Unmasking: U6; AE.dec; shares of s_v^SK and b_v | `check_consents`, `open_shares`; `Unmask` |
+| U7; SS.recon; O = Σ x_u | `Recovery`; `Sum` |
+| 003, Algorithm 1, lines 7 and 8: S_t of E users, θ | `participation`, `sampled`; the average that all go on from |
+| 002: selection policies; B, K, T | `Batches`, `Partition`, `Random`, `Family`; `family`, `per_round`, `privacy` |
+| 002: selection by least frequency; F; C(T) | `Participation.ask`; `fairness_gap`; `Batches.expected_cardinality` |
 """
 
 from tacit.core.protocol import Choice, Protocol
