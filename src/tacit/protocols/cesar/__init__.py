@@ -40,7 +40,7 @@ it.
 | --- | --- |
 | 004, Algorithm 1, node N_i | `node`, a sender (`Sending`) and a receiver (`Receiving`) at once |
 | I_i; v_i; d; View(N_k); s | `selection`; `vector`; `entries`; `GraphTerms.view`; `masking` |
-| Algorithm 2, lines 2 to 6: exchange I_i and seeds | `Selection`, `Receiving.prestep`, and `Turn`, which passes on I_j |
+| Algorithm 2, lines 2 to 6: send I_i and seeds | `Selection`, `Receiving.prestep`, and `Turn`, which passes on I_j |
 | line 7: I_{i∩j} | `Sending.overlaps` |
 | lines 8 to 10: M_ij − M_ji | one stream of `pairwise`, added by one of the two and subtracted by the other |
 | Algorithm 3, lines 3 to 9: v_{k←i}, C, I'_ik, w_{k←i} | `Sending.mask_entries`: `w`, `count_sets`, `kept` |
