@@ -124,7 +124,7 @@ def test_reconstruction_whole():
 @pytest.mark.slow
 def test_cardinality_whole():
     rows = {row.what: row for row in find("002-cardinality").run("small", ignore_progress).rows}
-    assert rows[cardinality.EXAMPLE.what].agrees is True
+    assert rows[cardinality.EXAMPLE.what].estimates[0].mean == pytest.approx(11.777, abs=0.001)
     assert rows[cardinality.PLAYED.what].agrees is True
     assert rows[cardinality.FAIR_MIXED.what].agrees is False
     assert rows[cardinality.CONSISTENT.what].agrees is True

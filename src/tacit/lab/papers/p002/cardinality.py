@@ -300,6 +300,7 @@ REPRODUCTION = Reproduction(
         *map(declare_privacy, PRIVACY),
     ),
     unstated=(
+        "whether 11.77 is rounded: the formula gives 11.777, of which it is the first four digits",
         "what values the figures have besides C(6) = 11.77: they are in pictures alone",
         f"how p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted",
         "what becomes of a round in which too few batches are there: nobody is asked, as the formula has it",
