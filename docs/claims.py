@@ -77,7 +77,7 @@ CLAIMS = (
     ),
     Claim(
         "000, Section VI-D: Algorithm 2 finds nearly as many partitions as there can be",
-        "000-fig5",
+        "000-fig6",
         (),
         "`tacit.designs.groups`, by design theory",
     ),
@@ -211,7 +211,7 @@ def reproduced(claim: Claim) -> Finding:
     off = next((row for row in about if row["verdict"] == "differs"), None)
     return Finding(
         claim.text,
-        (PARTLY if agree else REFUTED) if differ else (CONFIRMED if agree else OPEN),
+        (PARTLY if agree else REFUTED) if differ else (CONFIRMED if agree else OPEN if about else "not run"),
         f"[{claim.name}](reproductions.md): of {len(about)} rows {agree} agree, {differ} differ, "
         f"{len(about) - agree - differ} cannot be compared",
         NONE if off is None else f"{off['what']}: {off['ours']} (paper: {off['paper']})".replace("|", "\\|"),
