@@ -248,6 +248,7 @@ class Auditor:
             heard=self._collect_metadata(coalition),
             notes=tuple(notes),
             faults=scope.injected_faults,
+            known_draws=tuple(scope.terms.known_draws),
             rows=known.rows,
         )
 
@@ -282,6 +283,7 @@ class Auditor:
             errors=errors,
             notes=tuple(notes),
             faults=scope.injected_faults,
+            known_draws=tuple(scope.terms.known_draws),
             rows=sums.rows,
         )
 

@@ -83,6 +83,8 @@ class Report:
     """Notes that the reader should know."""
     faults: int = 0
     """Number of faults that were injected besides dropouts."""
+    known_draws: tuple[str, ...] = ()
+    """Names of secret numbers of the protocol that count as known to the coalition."""
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """Basis of what the coalition knows of the others' vectors alone, modulo a small prime."""
 

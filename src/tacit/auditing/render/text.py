@@ -330,6 +330,11 @@ def _describe_sizes(assumption: Remark) -> str:
     return f"Any {size} parties{or_server} collude. Nobody else does."
 
 
+def _name_sampled(assumption: Remark) -> str:
+    drawn = assumption["drawn"]
+    return f"Participation and {join_names(drawn)} were" if drawn else "Participation was"
+
+
 def _describe_rounds(assumption: Remark) -> str:
     rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
     some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
@@ -358,10 +363,10 @@ ASSUMPTIONS: Sentences = {
         f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
     ),
     AssumptionCode.ONE_SEED: lambda it: (
-        f"Participation was sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
+        f"{_name_sampled(it)} sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
     ),
     AssumptionCode.SEEDS: lambda it: (
-        f"Participation was sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
+        f"{_name_sampled(it)} sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
     ),
     AssumptionCode.COALITION: _describe_coalition,
     AssumptionCode.EACH_ALONE: lambda it: (
@@ -385,6 +390,9 @@ ASSUMPTIONS: Sentences = {
         f"{it['entries']} sampled entries of the vectors stand for all others, which may differ."
     ),
     AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
+    AssumptionCode.KNOWN_DRAWS: lambda it: (
+        f"{join_names(it['names'])}, which parties draw and keep secret, count as known to the adversary."
+    ),
     AssumptionCode.COALITIONS_SAMPLED: lambda it: (
         f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed."
     ),
