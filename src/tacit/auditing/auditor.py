@@ -26,6 +26,7 @@ from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed_noise import shared_noise
+from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
 from tacit.protocols import is_shipped
 
 EXACT_ROUNDS = 16
@@ -115,7 +116,7 @@ class Auditor:
             report.fewest = None if known is None else len(known.run.contributors[0])
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
-            report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
+            report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
         if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
@@ -153,15 +154,15 @@ class Auditor:
         outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
         return scope.rounds > 1 and (outside or not common)
 
-    def _epsilon(self, company: int | None) -> float | None:
+    def _epsilon(self, company: int | None) -> EpsilonBound | None:
         """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""
         scope = self.scope
         if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
             return None
         if company is None:
-            return 0.0  # it saw nothing
+            return EpsilonBound(0.0, BoundKind.NOTHING_SEEN)
         noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=company)
-        return noise.epsilon(scope.delta, scope.rounds)
+        return noise.best_epsilon(scope.delta, scope.rounds)
 
     @staticmethod
     def _add(report: Report, more: Report) -> None:
@@ -173,8 +174,7 @@ class Auditor:
         report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
         report.unsure = tuple(party for party in more.unsure if party not in {*report.exposed, *report.nearly})
         report.smallest_group = min(report.smallest_group, more.smallest_group)
-        if report.epsilon is not None and more.epsilon is not None:
-            report.epsilon = max(report.epsilon, more.epsilon)
+        report.epsilon_bound = _larger(report.epsilon_bound, more.epsilon_bound)
         report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
 
     def assess(self, coalition: tuple[Party, ...]) -> Assessment:
@@ -233,7 +233,7 @@ class Auditor:
             smallest_group=_group(known.rows, len(victims), scope),
             bits=known.bits,
             most_bits=run.spread.most,
-            epsilon=self._epsilon(company),
+            epsilon_bound=self._epsilon(company),
             company=company,
             delta=scope.delta,
             nearly=tuple(victim for victim in victims if victim not in found),
@@ -270,7 +270,7 @@ class Auditor:
             smallest_group=_group(sums.rows, len(sums.victims), scope),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
-            epsilon=self._epsilon(company),
+            epsilon_bound=self._epsilon(company),
             company=company,
             delta=scope.delta,
             nearly=tuple(sums.nearly),
@@ -310,6 +310,11 @@ class Auditor:
 def _group(rows: NDArray[np.int64], victims: int, scope: Scope) -> int:
     """Returns T of what a coalition knows. Who is known nearly, in spite of what changes, stands out as well."""
     return 1 if victims else smallest_class(rows) or len(scope.parties)
+
+
+def _larger(one: EpsilonBound | None, other: EpsilonBound | None) -> EpsilonBound | None:
+    """Returns the larger of two bounds, the first if they are equal; None if the first is."""
+    return one if one is None or other is None or one.epsilon >= other.epsilon else other
 
 
 def _no_average(rounds: int, why: str = "") -> ConfigError:

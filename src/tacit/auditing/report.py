@@ -14,6 +14,7 @@ from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
 from tacit.core.suite import Party
+from tacit.privacy.epsilon_bounds import EpsilonBound
 
 
 @dataclass
@@ -36,14 +37,13 @@ class Report:
     """Most bits that the coalition knows of an entry of each other party; empty if there are too many parties."""
     most_bits: float = 0.0
     """Bits of an entry."""
-    epsilon: float | None = None
-    """Privacy loss ε of any other party's data over all rounds, from the noise of `company` parties. None without
-    noise, or without a bound on how far data can move a vector."""
+    epsilon_bound: EpsilonBound | None = None
+    """Least bound on `epsilon` that is proved, and the kind of proof."""
     company: int | None = None
     """Number of parties whose noise `epsilon` counts: the fewest behind any sum that the coalition saw. It is 1 over
     several rounds of a protocol in which others pass on what it did not see, and None if it saw nothing."""
-    epsilon_at_worst: float | None = None
-    """Privacy loss ε in the worst case of dropouts; None if that was not analysed."""
+    epsilon_bound_at_worst: EpsilonBound | None = None
+    """Least bound on `epsilon_at_worst` that is proved, and the kind of proof."""
     delta: float = 0.0
     """Probability δ with which the bound `epsilon` may fail."""
     nearly: tuple[Party, ...] = ()
@@ -133,6 +133,19 @@ class Report:
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
         )
+
+    @property
+    def epsilon(self) -> float | None:
+        """Privacy loss ε of any other party's data over all rounds, from the noise of `company` parties.
+
+        None without noise, or without a bound on how far data can move a vector.
+        """
+        return None if self.epsilon_bound is None else self.epsilon_bound.epsilon
+
+    @property
+    def epsilon_at_worst(self) -> float | None:
+        """Privacy loss ε in the worst case of dropouts; None if that was not analysed."""
+        return None if self.epsilon_bound_at_worst is None else self.epsilon_bound_at_worst.epsilon
 
     @property
     def victims(self) -> list[Party]:

@@ -12,6 +12,7 @@ from rich.text import Text
 from tacit.app.terminal.narrow_table import FixedLines, make_table
 from tacit.app.terminal.tables import format_command
 from tacit.auditing.questions import Question, averaging
+from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
@@ -145,12 +146,9 @@ def _victim(report: Report, victim: str) -> str:
 
 
 def _epsilon(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields what the noise is worth, against the coalition that it hides least from."""
-    most = max(reports, key=lambda report: report.epsilon or 0.0)
-    if most.epsilon is not None:
-        worst = max(report.epsilon_at_worst or 0.0 for report in reports)
-        dropped = f", and {worst:.3g} if as many drop out as may" if worst > most.epsilon else ""
-        yield Text(f"\nBy the noise, ε = {most.epsilon:.3g} at δ = {most.delta:g} for all rounds{dropped}.")
+    """Yields what the noise is worth, if there is any."""
+    if told := describe_epsilon(reports):
+        yield Text(f"\n{told}")
 
 
 def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
