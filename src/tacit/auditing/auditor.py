@@ -1,7 +1,7 @@
 """The auditor: computes from one symbolic run what any coalition learns, and proves it on a real transcript."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import smallest_class
 from tacit.auditing.engine.multi_round import RehearsedRun, Together
+from tacit.auditing.engine.noisy_replay import NoisyReplay
+from tacit.auditing.engine.precision import largest_group
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.soundness import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
@@ -86,6 +88,13 @@ class Auditor:
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
 
+    @cached_property
+    def _noisy_run(self) -> NoisyReplay:
+        """The rounds of `run` with the noise of the settings."""
+        run = self.run
+        entries, session = len(next(iter(run.brought[0].values()))), run.simulation.agreement.session
+        return NoisyReplay(run.scope, entries, lambda number: run.brought[number - 1], session)
+
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it.
 
@@ -107,12 +116,13 @@ class Auditor:
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
-        unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
+        unproved = [victim for victim, error in report.proof_errors.items() if not error <= PROVED]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
             known = self.worst_case.knowledge(coalition)
-            report.at_worst = () if known is None else self.worst_case.victims(coalition, known)
+            found = () if known is None else self.worst_case.victims(coalition, known)
+            report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
             report.fewest = None if known is None else len(known.run.contributors[0])
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
@@ -170,6 +180,7 @@ class Auditor:
         report.safe_rounds = min(each.safe_rounds for each in (report, more) if each.exposed or each is more)
         report.exposed = {**more.exposed, **report.exposed}
         report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
+        report.proof_errors = more.proof_errors | report.proof_errors
         report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
         report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
         report.unsure = tuple(party for party in more.unsure if party not in {*report.exposed, *report.nearly})
@@ -185,11 +196,13 @@ class Auditor:
     def _assess(self, coalition: tuple[Party, ...]) -> Assessment:
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
-            return Assessment(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
+            group = _group(sums.rows, len(sums.victims), sums.bits, self.scope)
+            return Assessment(sums.victims, sums.safe_rounds, group)
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
-        return Assessment(victims, safe, _group(known.rows, len(victims), self.scope))
+        bits = {} if known.only_sums else known.bits
+        return Assessment(victims, safe, _group(known.rows, len(victims), bits, self.scope))
 
     def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
         """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
@@ -226,11 +239,12 @@ class Auditor:
             notes.append(Remark.of(NoteCode.LOST_IN_ROUNDING, parties=tuple(known.drowned), bits=bits))
         victims, company = known.victims, self.company(coalition, known.group)
         found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
+        proof, noise = {victim: run.error(found[victim], victim) for victim in found}, scope.terms.settings.noise
         return Report(
             *self._identify(coalition),
             exposed=dict(found),
             safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
-            smallest_group=_group(known.rows, len(victims), scope),
+            smallest_group=_group(known.rows, len(victims), known.bits, scope),
             bits=known.bits,
             most_bits=run.spread.most,
             epsilon_bound=self._epsilon(company),
@@ -244,7 +258,9 @@ class Auditor:
             seed=scope.seed,
             fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
-            errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
+            errors=self._noisy_run.errors(found, run.scope.rounds) if found and noise else proof,
+            proof_errors=proof,
+            noise=noise,
             heard=self._collect_metadata(coalition),
             notes=tuple(notes),
             faults=scope.injected_faults,
@@ -256,9 +272,10 @@ class Auditor:
         scope, sums = self.scope, rehearsed.sums(coalition)
         if not rehearsed.averages:
             raise _no_average(scope.rounds)
-        errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
+        proof, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
+        replayed, noise = rehearsed.rounds_to_replay(sums.recipes), scope.terms.settings.noise
         notes = [Remark.of(NoteCode.ONLY_SUMS)]
-        if sums.recipes and not errors:
+        if sums.recipes and not proof:
             notes.append(Remark.of(NoteCode.NOT_REPLAYED))
         if sums.together:
             notes.append(Remark.of(NoteCode.UNMASKED_WITHOUT_RECIPE))
@@ -267,7 +284,7 @@ class Auditor:
             *self._identify(coalition),
             exposed=exposed,
             safe_rounds=sums.safe_rounds,
-            smallest_group=_group(sums.rows, len(sums.victims), scope),
+            smallest_group=_group(sums.rows, len(sums.victims), sums.bits, scope),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
             epsilon_bound=self._epsilon(company),
@@ -280,7 +297,9 @@ class Auditor:
             averages=rehearsed.averages,
             seed=scope.seed,
             fractions=dict.fromkeys(exposed, 1.0),
-            errors=errors,
+            errors=rehearsed.noisy.errors(sums.recipes, replayed) if replayed and noise else proof,
+            proof_errors=proof,
+            noise=noise,
             notes=tuple(notes),
             faults=scope.injected_faults,
             known_draws=tuple(scope.terms.known_draws),
@@ -307,9 +326,13 @@ class Auditor:
         return {link: (count, volume[link]) for link, count in sorted(messages.items())}
 
 
-def _group(rows: NDArray[np.int64], victims: int, scope: Scope) -> int:
-    """Returns T of what a coalition knows. Who is known nearly, in spite of what changes, stands out as well."""
-    return 1 if victims else smallest_class(rows) or len(scope.parties)
+def _group(rows: NDArray[np.int64], victims: int, bits: Mapping[Party, float], scope: Scope) -> int:
+    """Returns T of what a coalition knows: by algebra, and no more than the bits that it knows allow.
+
+    Who is known nearly, in spite of what changes, stands out as well.
+    """
+    exact = 1 if victims else smallest_class(rows) or len(scope.parties)
+    return min(exact, largest_group(max(bits.values(), default=0.0), exact))
 
 
 def _larger(one: EpsilonBound | None, other: EpsilonBound | None) -> EpsilonBound | None:
@@ -341,8 +364,14 @@ def _in_numbers() -> Iterator[None]:
 class WorstSeedAuditor:
     """Auditor that reports on each coalition with the seed, of those tried, that exposes most to it."""
 
-    def __init__(self, scope: Scope, *, guard: bool = False) -> None:
-        self._first, self._others = Auditor(scope, guard=guard), dict[int, Auditor]()
+    def __init__(self, scope: Scope, *, rehearse: bool = False, guard: bool = False) -> None:
+        self._first, self._others = Auditor(scope, rehearse=rehearse, guard=guard), dict[int, Auditor]()
+        self._rehearse = rehearse
+
+    def victims(self, coalition: tuple[Party, ...]) -> list[Party]:
+        """Returns whom a coalition exposes with the worst seed, without proof."""
+        others = (list(each.victims) for each in self._first.seeds.exposing_seeds(coalition))
+        return max((self._first.assess(coalition).victims, *others), key=len)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it."""
@@ -362,5 +391,7 @@ class WorstSeedAuditor:
         if seed not in self._others:
             before = self._first
             scope = before.scope.with_later_seed(seed - before.scope.seed)
-            self._others[seed] = Auditor(scope, worst_case=before.worst_case, seeds=before.seeds)
+            self._others[seed] = Auditor(
+                scope, rehearse=self._rehearse, worst_case=before.worst_case, seeds=before.seeds
+            )
         return self._others[seed]

@@ -32,7 +32,8 @@ class Report:
     """Number of rounds after which nobody is exposed yet."""
     smallest_group: int
     """Anonymity set, the T of paper 002: the fewest parties whose contributions the coalition cannot tell apart. It is
-    the number of all parties if the coalition can compute nothing, and 1 if somebody stands out, exposed or not."""
+    the number of all parties if the coalition can compute nothing, and 1 if somebody stands out, exposed or not. It is
+    never larger than a sum may be that shows as many `bits`: ½ log₂(T/(T − 1)) of each entry."""
     bits: dict[Party, float] = field(default_factory=dict)
     """Most bits that the coalition knows of an entry of each other party; empty if there are too many parties."""
     most_bits: float = 0.0
@@ -53,7 +54,8 @@ class Report:
     drowned: tuple[Party, ...] = ()
     """Parties whose vectors rounding hides: with more digits per entry they would be exposed."""
     at_worst: tuple[Party, ...] | None = None
-    """Parties exposed in a single round in the worst case of dropouts; None if that was not analysed."""
+    """Parties exposed in the worst case of dropouts: in a single round with the fewest contributors, or in the analysed
+    rounds anyway. None if the worst case was not analysed."""
     fewest: int | None = None
     """Contributors left in that worst case."""
     dropout: float = 0.0
@@ -75,8 +77,13 @@ class Report:
     entries: int = 1
     """Number of sampled entries; 1 if one stands for all."""
     errors: dict[Party, float] = field(default_factory=dict)
-    """Error of each recipe when replayed on a real transcript, in a ring of 64 bits. With fewer bits it may be larger,
-    as `bits` says."""
+    """Error of each recipe when replayed on a real transcript: largest distance of an entry from the victim's vector.
+    Noise of the settings is in it. Without noise it is the same as `proof_errors`."""
+    noise: float = 0.0
+    """Standard deviation of the noise that each party adds to every entry, by the settings."""
+    proof_errors: dict[Party, float] = field(default_factory=dict)
+    """Error of each recipe when replayed without noise and in a ring of 64 bits, which proves the algebra. With fewer
+    bits it may be larger, as `bits` says."""
     heard: dict[tuple[Party, Party], tuple[int, int]] = field(default_factory=dict)
     """Metadata that an eavesdropper learns from sealed links: messages and bytes by sender and receiver."""
     notes: tuple[Remark, ...] = ()

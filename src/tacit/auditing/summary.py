@@ -73,8 +73,8 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
     )
     if first.rounds > 1:
         yield _drift_assumption(first)
-    if question.noise:
-        yield remark(code.NOISE, sigma=question.noise)
+    if first.noise:
+        yield remark(code.NOISE, sigma=first.noise)
     if question.prior is not None:
         yield remark(code.PRIOR, sigma=question.prior)
     yield remark(code.SEMI_HONEST)

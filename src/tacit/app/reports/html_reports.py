@@ -189,8 +189,10 @@ def _name_exposed_in_worst_case(report: Mapping[str, Any]) -> str:
 def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     recipes = [(each["coalition"], recipe) for each in reports for recipe in each["exposed"].values()]
     for coalition, recipe in recipes[:MOST_RECIPES]:
-        error = recipe["error"]
+        error, exact = recipe["error"], recipe.get("error_without_noise")
         off = "" if error is None else f"; replayed on a real transcript it was off by {error:.0e}"
+        if exact is not None and exact != error:
+            off += f", because the vector has its noise in it; without noise, by {exact:.0e}"
         yield f"{name_coalition(coalition)}: {recipe['in_words']}{off}"
     if len(recipes) > MOST_RECIPES:
         yield f"and {len(recipes) - MOST_RECIPES} more"

@@ -63,7 +63,7 @@ def render_audit(summary: Summary) -> RenderableType:
         title,
         table,
         Text(""),
-        _terms(first, learnt),
+        _terms(reports, learnt),
         *_epsilon(reports),
         *_matrix(reports),
         *_recipe(reports),
@@ -74,11 +74,14 @@ def render_audit(summary: Summary) -> RenderableType:
     )
 
 
-def _terms(first: Report, learnt: bool) -> RenderableType:
+def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
     """Returns what the headings mean."""
+    first = reports[0]
     meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
     if learnt:
-        meant[RECIPE] = TERMS[RECIPE]
+        exact = max((error for report in reports for error in report.proof_errors.values()), default=None)
+        without = f"; without noise, off by at most {exact:.0e}" if first.noise and exact is not None else ""
+        meant[RECIPE] = TERMS[RECIPE] + without
     grid = Table.grid(padding=(0, 2))
     for name, what in meant.items():
         grid.add_row(Text(name), Text(what))

@@ -88,6 +88,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "exposed": {
             victim: {
                 "error": report.errors.get(victim),
+                "error_without_noise": report.proof_errors.get(victim),
                 "fraction": report.fractions[victim],
                 "in_words": str(describe_recipe(recipe)),
                 "recipe": [
@@ -100,6 +101,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "nearly": report.nearly,
         "unsure": report.unsure,
         "drowned": report.drowned,
+        "noise": report.noise,
         "bits": report.bits,
         "most_bits": report.most_bits,
         "epsilon": report.epsilon,
