@@ -102,9 +102,12 @@ def test_single_parties_and_the_server_are_looked_at_whatever_the_adversary():
         tacit.aggregate(vectors(12), "pushsum", adversary=2)
 
 
-def test_secret_factors_are_said_not_to_be_audited():
-    out = tacit.aggregate(vectors(5), "pushsum", private=True)
-    assert any("not linear" in warning for warning in out.warnings)
+def test_private_weights_alone_are_refused_like_plain_masses():
+    with pytest.raises(tacit.LeakRefused, match=r"once it knows y0 and p_ii.*masked=True") as refused:
+        tacit.aggregate(vectors(5), "pushsum", private=True)
+    assert refused.value.report.victims == ["p1", "p2", "p3", "p4"]
+    assert tacit.aggregate(vectors(5), "pushsum", private=True, allow_leaks=True).average
+    assert tacit.aggregate(vectors(5), "pushsum", private=True, masked=True).average
 
 
 def test_an_audit_is_done_once_for_the_same_settings(monkeypatch):

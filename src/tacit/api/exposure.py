@@ -24,8 +24,8 @@ class Exposure:
 
     @property
     def worst(self) -> Report | None:
-        """The report with most victims."""
-        return max(self.reports, key=lambda report: len(report.victims), default=None)
+        """The report with most victims, with the worst seed that was tried."""
+        return max(self.reports, key=lambda report: len(report.worst.victims), default=None)
 
     @property
     def verdict(self) -> Verdict:

@@ -125,6 +125,7 @@ class AssumptionCode(StrEnum):
     SEMI_HONEST = "semi_honest"
     ENTRIES_SAMPLED = "entries_sampled"
     OPEN_LINKS = "open_links"
+    KNOWN_DRAWS = "known_draws"
     COALITIONS_SAMPLED = "coalitions_sampled"
     REPRESENTATIVE = "representative"
     FAULTS_NOT_REPEATED = "faults_not_repeated"

@@ -77,6 +77,16 @@ class Question:
     entries: int | None = None
     open_links: bool = False
 
+    def __post_init__(self) -> None:
+        """Takes noise that is given as a setting for the noise of the question; raises ConfigError if it is another."""
+        given = self.options.get("noise")
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            return  # what is no number is named with all that is wrong
+        if self.noise and self.noise != given:
+            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; give it once")
+        object.__setattr__(self, "noise", given)
+        object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name != "noise"})
+
     @property
     def command(self) -> str:
         """The question as a command line, complete and in one line."""

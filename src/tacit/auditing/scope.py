@@ -180,10 +180,11 @@ class Scope:
 
     @property
     def sampled(self) -> bool:
-        """Whether participation is sampled: whom the server asks, who shares masks with whom, or who drops out."""
+        """Whether chance is sampled: whom the server asks, who shares masks with whom, who drops out, known draws."""
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
-        return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
+        by_chance = bool(self.terms.known_draws) or any(0 < fault.chance < 1 for fault in self.faults)
+        return by_chance or not (everybody and self.terms.rounds_alike)
 
     @property
     def injected_faults(self) -> int:

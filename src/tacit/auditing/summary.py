@@ -73,11 +73,13 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
     )
     if first.rounds > 1:
         yield _drift_assumption(first)
-    if question.noise:
-        yield remark(code.NOISE, sigma=question.noise)
+    if first.noise:
+        yield remark(code.NOISE, sigma=first.noise)
     if question.prior is not None:
         yield remark(code.PRIOR, sigma=question.prior)
     yield remark(code.SEMI_HONEST)
+    if first.known_draws:
+        yield remark(code.KNOWN_DRAWS, names=first.known_draws)
     if first.entries > 1:
         yield remark(code.ENTRIES_SAMPLED, entries=first.entries)
     if question.open_links:
@@ -85,14 +87,15 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
 
 
 def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
-    """Yields with which seeds participation was sampled, if it was."""
+    """Yields with which seeds participation, or numbers that count as known, were sampled, if they were."""
     first = reports[0]
     seed = first.seed if first.first_seed is None else first.first_seed
     seeds = min(report.seeds_tried for report in reports)
     if seeds == 1:
-        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed)
+        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed, drawn=first.known_draws)
     elif seeds:
-        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=seed + seeds - 1)
+        last = seed + seeds - 1
+        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=last, drawn=first.known_draws)
 
 
 def _collusion(reports: Sequence[Report]) -> Remark:

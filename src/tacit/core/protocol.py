@@ -201,6 +201,15 @@ class Terms:
         """After how many rounds they repeat themselves, but for who takes part and what is drawn."""
         return 1
 
+    @property
+    def known_draws(self) -> Collection[str]:
+        """Names of the secret factors and numbers that audits count as known to everybody; none by default.
+
+        For a number that hides a vector from nobody who knows a little else, and that makes the audit not linear as an
+        unknown: what is found then holds for an adversary who has it.
+        """
+        return ()
+
     def leaks(self) -> list[str]:
         """Returns why somebody would learn a single vector, as far as can be said beforehand."""
         return []

@@ -7,6 +7,7 @@ import pytest
 
 import tacit
 from tacit import protocols
+from tacit.auditing.findings import Verdict
 from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
@@ -184,17 +185,20 @@ def test_a_linear_change_is_audited_all_the_same(monkeypatch):
     assert sorted(tacit.audit("crooked", parties=3, coalition=["p0"]).exposed) == ["p1", "p2"]
 
 
-def test_secret_factors_are_not_taken_for_known_ones():
-    with pytest.raises(tacit.TacitError, match="secret"):
-        tacit.audit("pushsum", parties=5, coalition=["p0"], private=True)
-    assert len(tacit.audit("pushsum", parties=5, coalition=["p0"]).exposed) == 4
-    # Under masks nobody is exposed even to those who know the factors, and that can be said.
-    assert tacit.audit("pushsum", parties=5, coalition=["p0"], private=True, masked=True).exposed == {}
+def test_private_draws_of_pushsum_count_as_known():
+    """A push is p x and p y: a receiver has x but for one factor, and all of it once it knows one entry."""
+    private, plain = (tacit.audit("pushsum", parties=5, coalition=["p0"], private=each) for each in (True, False))
+    assert list(private.exposed) == list(plain.exposed) == ["p1", "p2", "p3", "p4"]
+    assert max(private.errors.values()) < 1e-8
+    assert (private.known_draws, plain.known_draws) == (("y0", "p_ii"), ())
+    # Under masks nobody is exposed even to those who know them, with the seeds that were tried.
+    masked = tacit.audit("pushsum", parties=5, coalition=["p0"], private=True, masked=True, rounds=2)
+    assert (masked.exposed, masked.verdict, masked.seeds_tried) == ({}, Verdict.NOTHING_FOUND, 8)
 
 
-def test_dividing_by_unknowns_is_not_linear_either():
+def test_dividing_by_unknowns_is_not_linear():
     with pytest.raises(tacit.TacitError, match="not linear"):
-        tacit.audit("pushsum", parties=5, coalition=["p0"], private=True, masked=True, rounds=3)
+        tacit.audit("pushsum", parties=5, coalition=["p0"], weighted=True, masked=True, rounds=3)
 
 
 # --- rounds that end without an average ----------------------------------------------------------------------------

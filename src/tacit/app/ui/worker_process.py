@@ -248,6 +248,7 @@ def describe_proof(report: Report) -> Event:
     """Returns what a report says beyond who is exposed."""
     return {
         "errors": report.errors,
+        "proof_errors": report.proof_errors,
         "fractions": {victim: part for victim, part in report.fractions.items() if part < 1},
         "nearly": report.nearly,
         "luck": describe_worse_seed(report),

@@ -28,6 +28,8 @@ DUST = 2.0**-44
 """The part of a variance that is rounding of the computation itself."""
 MOST_SMOOTHED = 5e8
 """Rounds times the cube of parties up to which later sums are used for earlier entries."""
+SLACK = 1e-6
+"""Relative and absolute error of bits that is taken for rounding of the computation."""
 EXACT = 2.0**-13
 """The part of a rounding error that is taken for none, where there are others beside it."""
 
@@ -70,6 +72,16 @@ class Spread:
         since = np.minimum.outer(rounds, rounds) - 1
         together: NDArray[np.float64] = np.equal.outer(whose, whose) * (self.prior**2 + self.drift**2 * since)
         return together
+
+
+def bits_of_sum(members: int) -> float:
+    """Returns how many bits of each member's entry a sum shows, if nothing else is known."""
+    return math.log2(members / (members - 1)) / 2 if members > 1 else math.inf
+
+
+def largest_group(bits: float, most: int) -> int:
+    """Returns the largest number of parties, up to `most`, whose sum shows as many bits of an entry."""
+    return next((size for size in range(most, 1, -1) if bits <= bits_of_sum(size) * (1 + SLACK) + SLACK), 1)
 
 
 class Estimate:

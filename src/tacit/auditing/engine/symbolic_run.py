@@ -99,9 +99,14 @@ class Knowledge:
     @cached_property
     def victims(self) -> list[Party]:
         """Of whom it knows some entry, exactly or nearly, given how the ring rounds."""
-        if not self.exact and self._whole and not self.run.spread.tied and not self._draws:
+        if self.only_sums and not self.exact:
             return []
         return [party for party in self.run.names if self._is_exposed(party)]
+
+    @cached_property
+    def only_sums(self) -> bool:
+        """Whether algebra says all: it saw sums alone, of vectors that tell nothing about each other."""
+        return self._whole and not self.run.spread.tied and not self._draws
 
     @cached_property
     def _whole(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tacit.auditing.findings import NoteCode, Remark, Sentences
 from tacit.auditing.render.arguments import render_argument
+from tacit.auditing.render.recipes import join_names
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.protocol import Settings
@@ -91,9 +92,10 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
     when = ""
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+    known = f" once it knows {join_names(report.known_draws)}" if report.known_draws else ""
     return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
-        f"or pass allow_leaks=True to go on knowingly"
+        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}, as the report says; "
+        f"use {cure}, or pass allow_leaks=True to go on knowingly"
     )
 
 

@@ -37,8 +37,11 @@ TERMS = {
         "the fewest parties whose contributions the coalition cannot tell apart; 1 means that somebody stands out, "
         "exposed or not, and more is better"
     ),
-    BITS: "the most that the coalition knows of a number; each bit halves what is left to guess",
-    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript",
+    BITS: (
+        "the most that the coalition knows of a number; each bit halves what is left to guess, and with more than half "
+        "a bit the anonymity set is 1"
+    ),
+    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript, noise included",
 }
 """Explanations of the terms of a report."""
 
@@ -242,15 +245,15 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
 
 
 def summarize_exposure(reports: Sequence[Report]) -> str:
-    """Returns in a few words who is exposed to the worst of some coalitions."""
-    worst = max(reports, key=lambda report: len(report.victims))
-    if not worst.victims:
+    """Returns in a few words who is exposed to the worst of some coalitions, with the worst seed that was tried."""
+    worst = max(reports, key=lambda report: len(report.worst.victims))
+    if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)
         return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
     others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
     part = max(worst.fractions.values(), default=1.0)
     some = "" if part == 1.0 else f" in {part:.0%} of entries"
-    return f"{len(worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
+    return f"{len(worst.worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
 
 
 def render_run(summary: Summary) -> str:
@@ -330,6 +333,11 @@ def _describe_sizes(assumption: Remark) -> str:
     return f"Any {size} parties{or_server} collude. Nobody else does."
 
 
+def _name_sampled(assumption: Remark) -> str:
+    drawn = assumption["drawn"]
+    return f"Participation and {join_names(drawn)} were" if drawn else "Participation was"
+
+
 def _describe_rounds(assumption: Remark) -> str:
     rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
     some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
@@ -358,10 +366,10 @@ ASSUMPTIONS: Sentences = {
         f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
     ),
     AssumptionCode.ONE_SEED: lambda it: (
-        f"Participation was sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
+        f"{_name_sampled(it)} sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
     ),
     AssumptionCode.SEEDS: lambda it: (
-        f"Participation was sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
+        f"{_name_sampled(it)} sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
     ),
     AssumptionCode.COALITION: _describe_coalition,
     AssumptionCode.EACH_ALONE: lambda it: (
@@ -375,7 +383,8 @@ ASSUMPTIONS: Sentences = {
     AssumptionCode.FRESH: lambda _: "Models drift freely: parties contribute new, unrelated vectors in every round.",
     AssumptionCode.DRIFTING: lambda it: f"Models drift by {it['sigma']:g} per entry and round (standard deviation).",
     AssumptionCode.NOISE: lambda it: (
-        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g})."
+        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g}). A recovered "
+        f"vector has its noise in it."
     ),
     AssumptionCode.PRIOR: lambda it: f"The adversary's prior for an entry has a standard deviation of {it['sigma']:g}.",
     AssumptionCode.SEMI_HONEST: lambda _: (
@@ -385,6 +394,9 @@ ASSUMPTIONS: Sentences = {
         f"{it['entries']} sampled entries of the vectors stand for all others, which may differ."
     ),
     AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
+    AssumptionCode.KNOWN_DRAWS: lambda it: (
+        f"{join_names(it['names'])}, which parties draw and keep secret, count as known to the adversary."
+    ),
     AssumptionCode.COALITIONS_SAMPLED: lambda it: (
         f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed."
     ),

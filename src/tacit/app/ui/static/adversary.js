@@ -174,7 +174,7 @@ function makeAnswer(root) {
     proof: (event) => {
       for (const [name, off] of Object.entries(event.errors)) {
         const where = root.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
-        if (where) where.textContent = off < 1e-3 ? `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.` : "Replayed on a real transcript, it did not come out.";
+        if (where) where.textContent = describeReplay(off, event.proof_errors[name]);
       }
       if (!Object.keys(victims).length) say(event.exposed ? "bad" : "good", event.exposed ? event.verdict : words);
       replace(remarks, makeRemarks(event, victims));
@@ -187,6 +187,13 @@ function makeAnswer(root) {
       if (interrupted) replace(foot, h("p", { class: "muted" }, "Another query came before the recipes were found."));
     },
   };
+}
+
+/** Returns how far a replayed recipe is off, with the noise of the settings and, if there is any, without. */
+function describeReplay(off, exact) {
+  if (!(exact <= 1e-3)) return "Replayed on a real transcript, it did not come out.";
+  const noise = off === exact ? "" : ` The vector has its noise in it; without noise, ${exact.toPrecision(1)}.`;
+  return `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.${noise}`;
 }
 
 function makeVictim(name, round, rounds) {
