@@ -188,6 +188,10 @@ class SymbolicRing(Ring):
         """Returns the vector: unknowns do not overflow."""
         return vector
 
+    def is_zero(self, vector: Vector) -> bool:
+        """Says whether all forms are empty."""
+        return not any(form.terms for form in vector)
+
     def ratio(self, total: Vector) -> Vector:
         """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
         if total[-1].terms.keys() == {ONE}:
