@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
-from tacit.auditing.engine.concrete_run import Brought, Twin, in_order, in_scale, pair, twin
+from tacit.auditing.engine.concrete_run import Twin, twin
 from tacit.auditing.engine.failures import culprit, refusal
+from tacit.auditing.engine.guard_vectors import Brought, in_order, in_scale, pair
 from tacit.auditing.engine.run_comparison import Comparison, Spot, different
 from tacit.auditing.engine.views import contents
 from tacit.auditing.scope import PROOF_BITS, Scope
