@@ -289,51 +289,6 @@ def test_signatures_and_public_keys_may_be_sent_in_a_row(monkeypatch):
     passes(monkeypatch, leaky(party, Bytes))
 
 
-# --- what still cannot be seen -------------------------------------------------------------------------------------
-
-
-def hidden(condition):
-    """Returns a protocol that shows vectors as text, on a condition that no round fulfils that is looked at."""
-
-    async def party(link, update, _terms, suite, _state):
-        text = str(update.vector.tolist()) if condition(link, update, suite) else ""
-        await tell(link, Bytes(text.encode()))
-        return await averaged(link, update, suite)
-
-    return leaky(party, Bytes)
-
-
-BLIND = {
-    "a later round": lambda link, _update, _suite: link.round > 2,
-    "longer vectors": lambda _link, update, _suite: len(update.vector) > 16,
-    "a smaller ring": lambda _link, _update, suite: suite.ring.element_bytes < 8,
-    "a rare draw": lambda _link, _update, suite: suite.entropy.below(10**6) == 0,
-    "a suite of its own": lambda _link, _update, suite: type(suite).__name__ == "RealSuite",
-}
-
-
-@pytest.mark.parametrize("name", BLIND)
-def test_what_the_page_says_cannot_be_seen_is_not(monkeypatch, name):
-    """Should one of these be refused one day, docs/adding-a-protocol.md must no longer list it."""
-    passes(monkeypatch, hidden(BLIND[name]), rounds=2)
-
-
-def test_nor_are_last_bits_under_several_masks(monkeypatch):
-    async def party(link, update, _terms, suite, _state):
-        ring, one, two = suite.ring, suite.seed(), suite.seed()
-        for kind, minus in ((Vector, []), (Again, [two])):
-            own = ring.encode(update)
-            suite.mask(own, plus=[one] if minus else [one, two], minus=minus)
-            await tell(link, kind(memoryview(ring.pack(own))))
-        return await averaged(link, update, suite)
-
-    class Again(Vector, frozen=True):
-        pass
-
-    passes(monkeypatch, leaky(party, Vector, Again))
-    assert tacit.audit("leaky", parties=PARTIES, coalition=["p0"]).exposed == {}
-
-
 # --- twins ---------------------------------------------------------------------------------------------------------
 
 
