@@ -58,6 +58,8 @@ LONG_ENTRIES, SEVERAL_ROUNDS, MOST_ROUNDS = 24, 3, 8
 """Of protocols of others: the length of vectors, the fewest rounds if more than one is asked about, and the most."""
 MOST_WORK = 20_000
 """Messages, shares and masks of all rounds times entries from which on vectors of others' protocols are shorter."""
+SMALL = 12
+"""Parties up to which rounds are cheap: of more, guards run two rounds unless asked, and long vectors in one."""
 AUDITED_ENTRIES, MOST_BYTES = 2, 4_000_000
 """Length of vectors on symbols in an audit; and bytes of all messages from which on long vectors are shorter."""
 TINY = 2.0**-20
@@ -77,7 +79,8 @@ def check_soundness(scope: Scope) -> int | None:
     """
     shipped = is_shipped(scope.protocol)
     most = ROUNDS if shipped else MOST_ROUNDS
-    rounds = min(scope.rounds if shipped or scope.rounds == 1 else max(scope.rounds, SEVERAL_ROUNDS), most)
+    several = SEVERAL_ROUNDS if len(scope.parties) <= SMALL else ROUNDS
+    rounds = min(scope.rounds if shipped or scope.rounds == 1 else max(scope.rounds, several), most)
     length = None if shipped else scope.length
     key = scope.protocol, scope.parties, msgspec.json.encode(scope.terms.settings), scope.faults, length
     for number in range(rounds, most + 1):
@@ -103,8 +106,8 @@ def _check(scope: Scope, rounds: int) -> int | None:
     if not is_shipped(scope.protocol):
         guard.check_lengths()
         if not scope.faults:
-            faults = dropout_faults(scope.parties, rounds)
-            Guard(replace(scope, faults=faults), min(rounds, SEVERAL_ROUNDS)).check()
+            faults, small = dropout_faults(scope.parties, rounds), len(scope.parties) <= SMALL
+            Guard(replace(scope, faults=faults), min(rounds, SEVERAL_ROUNDS), thorough=small).check()
     return guard.unlike_entries
 
 
@@ -156,11 +159,13 @@ class Guard:
             told = {party for party in self.scope.parties if self._is_told(alone, (party, number))}
             self.groups.append((list(groups.values()), told))
 
-    def _sample_inputs(self, agreement: Agreement) -> tuple[list[Brought], list[list[Brought]]]:
-        """Returns vectors for all rounds, and others with the same sums: unlike them, and of several scales."""
+    def _sample_inputs(
+        self, agreement: Agreement, rounds: int | None = None
+    ) -> tuple[list[Brought], list[list[Brought]]]:
+        """Returns vectors for some rounds, and others with the same sums: unlike them, and of several scales."""
         ring, chosen = agreement.ring(PROOF_BITS), []
         others: list[list[Brought]] = [[], []] if self.thorough else [[]]
-        for number, (groups, told) in enumerate(self.groups, start=1):
+        for number, (groups, told) in enumerate(self.groups[:rounds], start=1):
             first, *unlike = pair(agreement, ring, number, groups)
             if self.thorough:
                 unlike.append(of_several_scales(agreement, ring, number, groups, first))
@@ -242,7 +247,7 @@ class Guard:
     def run_lengths(self, entries: int) -> LengthRuns:
         """Returns runs on vectors of a length."""
         agreement = in_session(replace(self.agreement, entries=entries), self.agreement.session)
-        first, (other, *_) = self._sample_inputs(agreement)
+        first, (other, *_) = self._sample_inputs(agreement, None if len(self.scope.parties) <= SMALL else 1)
         if self.table.sized and self.scope.terms.selective:
             other = [(in_scale if self.table.compared else in_order)(updates) for updates in first]
         return LengthRuns(

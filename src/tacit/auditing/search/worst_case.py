@@ -10,6 +10,7 @@ from dataclasses import replace
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.scope import Scope
+from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import is_shipped
@@ -26,8 +27,10 @@ class WorstCase:
         # Of protocols of others a dropout is tried whatever their terms say, and what they do in the round after it.
         self._foreign = not is_shipped(scope.protocol)
         rounds, entries = (2, scope.entries) if self._foreign else (1, 1)
-        still = replace(scope, vectors=None, noise=0.0, drift="static")
-        self._scope = replace(still, rounds=rounds, faults=(), entries=entries)
+        # Over two rounds without drift, the difference of two sums is a vector of whoever is missing in one of them.
+        drift: Drift = "free" if self._foreign else "static"
+        plain = replace(scope, vectors=None, noise=0.0, drift=drift)
+        self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
