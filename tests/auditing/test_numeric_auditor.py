@@ -22,7 +22,7 @@ from tacit.protocols import find
 
 pytestmark = pytest.mark.long
 
-ASKED = ("rounds", "drift", "dropout", "seed", "entries", "vectors")
+ASKED = ("rounds", "drift", "dropout", "seed", "entries", "vectors", "length")
 """What is asked besides the settings."""
 
 

@@ -121,7 +121,7 @@ def audit(
         prior: standard deviation of the adversary's prior for an entry, which decides how many bits it learns.
         sensitivity: distance by which one sample can move a vector, for ε; the setting `norm` unless given.
         delta: δ at which ε is computed.
-        length: length of the vectors, for ε.
+        length: length of the vectors, for ε and for the guards of protocols that are not shipped.
         seed: seed of all chance.
         entries: number of entries to sample, where entries differ, as in sparsification.
         vectors: vectors by whose size entries are selected.

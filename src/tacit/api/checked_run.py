@@ -17,7 +17,7 @@ from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Terms
 from tacit.core.suite import Party, Update
-from tacit.protocols import find
+from tacit.protocols import find, is_shipped
 from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.outcome import Outcome, describe_clipping
 from tacit.runtime.simulation.faults import Fault, faults_from
@@ -88,12 +88,13 @@ class CheckedRun:
             # Settings that refuse themselves were not audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
-        vectors = None
-        if models is not None and terms.selective:
+        asked: dict[str, Any] = {"rounds": terms.period if models is None else 1}
+        if models is not None and (terms.selective or not is_shipped(entry)):
             layout = Layout.of(next(iter(models.values())), ArraySelection.of(terms.settings))
-            vectors = {party: layout.flatten(model) for party, model in models.items()}
-        rounds = terms.period if models is None else 1
-        notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
+            asked["length"] = layout.size
+            if terms.selective:
+                asked["vectors"] = {party: layout.flatten(model) for party, model in models.items()}
+        notes = preflight(entry, terms, adversary=adversary, **asked)
         return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import smallest_class
+from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.multi_round import RehearsedRun, Together
 from tacit.auditing.engine.noisy_replay import NoisyReplay
 from tacit.auditing.engine.precision import largest_group
@@ -68,7 +69,9 @@ class Auditor:
         """
         if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
-                check_soundness(scope)
+                unlike = check_soundness(scope)
+            if unlike is not None and scope.entries is None:
+                scope = replace(scope, entries=unlike)
         self.scope = scope
         self.worst_case = worst_case or WorstCase(scope)
         self.seeds = seeds or SeedSearch(scope, self.worst_case)
@@ -110,7 +113,13 @@ class Auditor:
             )
             return report
 
+    def _check_masks(self, coalition: tuple[Party, ...]) -> None:
+        """Raises NotAuditable if masks hide less than fractions say."""
+        if not is_shipped(self.scope.protocol):  # the tests of those that are shipped show that theirs do not
+            check_masks(self.scope.protocol, coalition, self.run.view(coalition, self.run.scope.rounds))
+
     def _report(self, coalition: tuple[Party, ...]) -> Report:
+        self._check_masks(coalition)
         rehearsed = self._by_sums(coalition, whole=True)
         report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
         members = tuple(member for member in coalition if member != ONLOOKER)
@@ -123,7 +132,7 @@ class Auditor:
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
             report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
-            report.fewest = None if known is None else len(known.run.contributors[0])
+            report.fewest = None if known is None else self.worst_case.fewest(known)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
@@ -194,6 +203,7 @@ class Auditor:
             return self._assess(coalition)
 
     def _assess(self, coalition: tuple[Party, ...]) -> Assessment:
+        self._check_masks(coalition)
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
             group = _group(sums.rows, len(sums.victims), sums.bits, self.scope)

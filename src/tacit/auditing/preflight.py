@@ -19,6 +19,7 @@ from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party
+from tacit.protocols import is_shipped
 
 MOST_WORK, MOST_STEPS = 20_000, 128
 """Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
@@ -38,6 +39,7 @@ def preflight(
     adversary: int,
     rounds: int,
     vectors: Mapping[Party, NDArray[Any]] | None = None,
+    length: int = Scope.length,
 ) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
@@ -49,6 +51,7 @@ def preflight(
         adversary: size of the coalitions, besides single parties and the server.
         rounds: number of rounds that the adversary observes.
         vectors: vectors by whose size entries are selected, where the protocol does that.
+        length: length of the vectors, on which protocols that are not shipped are tried.
     """
     parties, settings = terms.parties, terms.settings
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
@@ -61,11 +64,12 @@ def preflight(
         own = argument.statement
         return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
     if vectors is not None and terms.selective:
-        refused, notes = _look(protocol, terms, adversary, rounds, vectors)
+        refused, notes = _look(protocol, terms, adversary, rounds, vectors, length)
     else:
-        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
+        tried = None if is_shipped(protocol) else length
+        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings), tried
         if key not in _found:
-            _found[key] = _look(protocol, terms, adversary, rounds, None)
+            _found[key] = _look(protocol, terms, adversary, rounds, None, length)
             while len(_found) > REMEMBERED:
                 _found.popitem(last=False)
         refused, notes = _found[key]
@@ -99,13 +103,18 @@ def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple
 
 
 def _look(
-    protocol: Protocol, terms: Terms, adversary: int, rounds: int, vectors: Mapping[Party, NDArray[Any]] | None
+    protocol: Protocol,
+    terms: Terms,
+    adversary: int,
+    rounds: int,
+    vectors: Mapping[Party, NDArray[Any]] | None,
+    length: int,
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
     """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
     entries = POSITIONS if terms.selective else None
 
     def scope(rounds: int, drift: Drift) -> Scope:
-        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors)
+        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors, length=length)
 
     notes: list[Remark] = []
     several: list[tuple[Party, ...]] = []

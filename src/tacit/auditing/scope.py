@@ -64,7 +64,7 @@ class Scope:
     delta: float = 1e-5
     """Probability δ with which the privacy bound may fail."""
     length: int = 100_000
-    """Length of vectors, for what rounding adds to ε."""
+    """Length of vectors: for what rounding adds to ε, and to try protocols that are not shipped on."""
 
     @classmethod
     def of(
