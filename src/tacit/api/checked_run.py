@@ -27,6 +27,10 @@ from tacit.vectors.model_tree import ArraySelection
 from tacit.vectors.ring_limits import BITS
 
 
+class NotAuditedWarning(UserWarning):
+    """The settings run by `allow_leaks=True`, and neither an audit nor an argument says what they expose."""
+
+
 class ClippedWarning(UserWarning):
     """Entries were clipped, so the average is not that of the vectors as given."""
 
@@ -94,6 +98,9 @@ class CheckedRun:
             vectors = {party: layout.flatten(model) for party, model in models.items()}
         rounds = terms.period if models is None else 1
         notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
+        for note in notes:
+            if terms.settings.allow_leaks:
+                warnings.warn(render_note(note), NotAuditedWarning, stacklevel=3)
         return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
