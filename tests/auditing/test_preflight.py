@@ -124,13 +124,19 @@ def test_defaults_are_not_refused(protocol):
 
 
 def test_large_settings_without_audit_or_argument_are_refused():
-    """`admm` in groups of three leaks with six iterations, and nothing is proved of it for any number of peers."""
-    admm = find("admm")
-    terms = terms_for(admm, tuple(f"p{i}" for i in range(399)), {"iterations": 6})
-    assert preflight.too_long(admm, terms)
+    """Six iterations in groups of three show each peer 14 vectors, and nothing is proved of any number of peers."""
     with pytest.raises(tacit.LeakRefused, match=r"no argument.*tacit plan.*allow_leaks=True") as caught:
-        preflight.preflight(admm, terms, adversary=1, rounds=1)
+        tacit.aggregate(vectors(99), "admm", iterations=6, clip=128)
     assert (caught.value.code, caught.value.report) == ("not-audited", None)
+
+
+def test_an_argument_is_enough_for_what_an_audit_takes_long_for(monkeypatch):
+    monkeypatch.setattr(preflight, "_look", lambda *_: pytest.fail("it was audited"))
+    secagg = find("secagg")
+    terms = terms_for(secagg, tuple(f"p{i}" for i in range(100)), {})
+    assert not preflight.too_long(secagg, terms)
+    (note,) = preflight.preflight(secagg, terms, adversary=1, rounds=1)
+    assert "fresh sums" in render_note(note)
 
 
 def test_large_settings_that_an_argument_says_to_leak_are_refused(monkeypatch):

@@ -25,6 +25,8 @@ from tacit.protocols import is_shipped
 
 MOST_WORK, MOST_STEPS = 20_000, 128
 """Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
+QUICK_WORK = 10_000
+"""The same, up to which settings are audited although an argument settles them. An audit takes about a second then."""
 STILL_ROUNDS = 2
 """Rounds, at least, over which static models are analysed."""
 POSITIONS = 64
@@ -64,14 +66,15 @@ def preflight(
         return ()
     if terms.settings.allow_leaks:
         return _find_gaps(protocol, terms, adversary, rounds)
-    if too_long(protocol, terms):
+    if (long := too_long(protocol, terms)) or _count_work(protocol, terms) > QUICK_WORK:
         argument = _find_argument(protocol, terms, adversary, rounds)
-        if argument is None:
-            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
-        if argument.exposes:
+        if argument is not None and not argument.exposes:
+            own = argument.statement
+            return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+        if argument is not None and long:
             raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings))
-        own = argument.statement
-        return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+        if long:
+            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors)
     else:
@@ -132,8 +135,16 @@ def _needs_everybody(terms: Terms, adversary: int) -> bool:
 
 def too_long(protocol: Protocol, terms: Terms) -> bool:
     """Says whether an audit takes longer than somebody would wait for it."""
-    steps = max(len(terms.steps(kind)) for kind in protocol.messages)
-    return steps > MOST_STEPS or steps * terms.work > MOST_WORK
+    return _count_steps(protocol, terms) > MOST_STEPS or _count_work(protocol, terms) > MOST_WORK
+
+
+def _count_steps(protocol: Protocol, terms: Terms) -> int:
+    return max(len(terms.steps(kind)) for kind in protocol.messages)
+
+
+def _count_work(protocol: Protocol, terms: Terms) -> int:
+    """Returns about how many messages, shares and masks all steps of a round take."""
+    return _count_steps(protocol, terms) * terms.work
 
 
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:
