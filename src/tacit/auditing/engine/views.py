@@ -271,7 +271,7 @@ def _resolve_vectors(
 
 def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
     """Yields every byte string in a box, with the path to it: those of a message, or all of it if it is none."""
-    if world.meaning(plaintext) is None and world.vector_of(plaintext) is None:
+    if not world.knows(plaintext):
         try:
             yield from byte_strings(msgspec.msgpack.decode(plaintext))
             return
