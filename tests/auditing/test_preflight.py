@@ -124,7 +124,7 @@ def test_defaults_are_not_refused(protocol):
 
 
 def test_large_settings_without_audit_or_argument_are_refused():
-    """Six iterations in groups of three show each peer 14 vectors, and nothing is proved of any number of peers."""
+    """Six iterations in groups of three leak, and nothing is proved of any number of peers."""
     with pytest.raises(tacit.LeakRefused, match=r"no argument.*tacit plan.*allow_leaks=True") as caught:
         tacit.aggregate(vectors(99), "admm", iterations=6, clip=128)
     assert (caught.value.code, caught.value.report) == ("not-audited", None)
