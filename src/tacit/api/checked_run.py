@@ -27,6 +27,10 @@ from tacit.vectors.model_tree import ArraySelection
 from tacit.vectors.ring_limits import BITS
 
 
+class NotAuditedWarning(UserWarning):
+    """The settings run by `allow_leaks=True`, and neither an audit nor an argument says what they expose."""
+
+
 class ClippedWarning(UserWarning):
     """Entries were clipped, so the average is not that of the vectors as given."""
 
@@ -95,6 +99,9 @@ class CheckedRun:
             if terms.selective:
                 asked["vectors"] = {party: layout.flatten(model) for party, model in models.items()}
         notes = preflight(entry, terms, adversary=adversary, **asked)
+        for note in notes:
+            if terms.settings.allow_leaks:
+                warnings.warn(render_note(note), NotAuditedWarning, stacklevel=3)
         return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:

@@ -2,27 +2,31 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.findings import NoteCode, Remark
-from tacit.auditing.proofs import argument_for
-from tacit.auditing.render.notes import render_refusal
+from tacit.auditing.findings import NOT_AUDITED_CODES, NoteCode, Remark
+from tacit.auditing.proofs import arguments_for, best_argument
+from tacit.auditing.render.notes import render_argued_refusal, render_refusal, render_unaudited
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import choose_by_size
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.errors import LeakRefused, NotLinear
+from tacit.core.errors import LeakRefused, NotAudited, NotLinear, TacitError
 from tacit.core.protocol import Protocol, Terms
+from tacit.core.protocol_facts import PrivacyArgument
 from tacit.core.suite import Party
 from tacit.protocols import is_shipped
 
 MOST_WORK, MOST_STEPS = 20_000, 128
 """Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
+QUICK_WORK = 10_000
+"""The same, up to which settings are audited although an argument settles them. An audit takes about a second then."""
 STILL_ROUNDS = 2
 """Rounds, at least, over which static models are analysed."""
 POSITIONS = 64
@@ -43,7 +47,9 @@ def preflight(
 ) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
-    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note.
+    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note. What is
+    too large for an audit needs an argument. Under `allow_leaks` nothing is refused, and the notes say why there is
+    neither audit nor argument, as far as that is known.
 
     Args:
         protocol: the protocol.
@@ -52,36 +58,96 @@ def preflight(
         rounds: number of rounds that the adversary observes.
         vectors: vectors by whose size entries are selected, where the protocol does that.
         length: length of the vectors, on which protocols that are not shipped are tried.
+
+    Raises:
+        LeakRefused: if somebody's vector is shown.
+        NotAudited: if nothing is known about that.
     """
-    parties, settings = terms.parties, terms.settings
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
-    if settings.allow_leaks or protocol.leaks_by_design:
+    if protocol.leaks_by_design:
         return ()
-    if too_long(protocol, terms):
-        argument = argument_for(protocol, terms, adversary, rounds, "free")
-        if argument is None or argument.exposes:
-            return (Remark.of(NoteCode.TOO_LONG, argument=""),)
-        own = argument.statement
-        return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+    if terms.settings.allow_leaks:
+        return _find_gaps(protocol, terms, adversary, rounds, length)
+    if (long := too_long(protocol, terms)) or _count_work(protocol, terms) > QUICK_WORK:
+        argument = _find_argument(protocol, terms, adversary, rounds)
+        if argument is not None and not argument.exposes:
+            own = argument.statement
+            return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+        if argument is not None and long:
+            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings))
+        if long:
+            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors, length)
     else:
-        tried = None if is_shipped(protocol) else length
-        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings), tried
-        if key not in _found:
-            _found[key] = _look(protocol, terms, adversary, rounds, None, length)
-            while len(_found) > REMEMBERED:
-                _found.popitem(last=False)
-        refused, notes = _found[key]
+        refused, notes = _look_once(protocol, terms, adversary, rounds, length)
     if refused is not None:
         raise LeakRefused(refused[1], refused[0])
+    if gaps := [note for note in notes if note.code in NOT_AUDITED_CODES]:
+        raise NotAudited(render_unaudited(gaps[0]))
     return notes
+
+
+def _look_once(
+    protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int
+) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
+    """Returns what `_look` does. The same settings are looked at once."""
+    tried = None if is_shipped(protocol) else length
+    key = protocol, tuple(terms.parties), adversary, rounds, msgspec.json.encode(terms.settings), tried
+    if key not in _found:
+        _found[key] = _look(protocol, terms, adversary, rounds, None, length)
+        while len(_found) > REMEMBERED:
+            _found.popitem(last=False)
+    return _found[key]
+
+
+def _find_gaps(protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int) -> tuple[Remark, ...]:
+    """Returns why settings that may leak have neither audit nor argument.
+
+    Shipped protocols that an audit takes little time for have one on demand. Others may be none that it can follow.
+    """
+    if too_long(protocol, terms):
+        known = _find_argument(protocol, terms, adversary, rounds)
+        return () if known is not None else (Remark.of(NoteCode.TOO_LONG, argument=""),)
+    if is_shipped(protocol):
+        return ()
+    try:
+        _, notes = _look_once(protocol, terms, adversary, rounds, length)
+    except TacitError as error:  # such as rounds none of which has an average
+        return (Remark.of(NoteCode.FAILED, error=str(error)),)
+    return tuple(note for note in notes if note.code in NOT_AUDITED_CODES)
+
+
+def _find_argument(protocol: Protocol, terms: Terms, adversary: int, rounds: int) -> PrivacyArgument | None:
+    """Returns an argument that settles settings: one that a vector is shown, or else the best of all that none is.
+
+    Where dropouts make sums smaller, an argument about rounds without any does not settle them.
+    """
+    found = arguments_for(protocol, terms, adversary, rounds, "free")
+    if (shown := next((each for each in found if each.exposes), None)) is not None:
+        return shown
+    best = best_argument(found)
+    return None if best is None or not (best.dropouts or _needs_everybody(terms, adversary)) else best
+
+
+def _needs_everybody(terms: Terms, adversary: int) -> bool:
+    """Says whether dropouts make no sum smaller, wherever colluding neighbours are."""
+    around = ((party, *islice(terms.peers(party), adversary - 1)) for party in terms.parties)
+    return all(terms.worst_dropouts(members, 1) is None for members in around)
 
 
 def too_long(protocol: Protocol, terms: Terms) -> bool:
     """Says whether an audit takes longer than somebody would wait for it."""
-    steps = max(len(terms.steps(kind)) for kind in protocol.messages)
-    return steps > MOST_STEPS or steps * terms.work > MOST_WORK
+    return _count_steps(protocol, terms) > MOST_STEPS or _count_work(protocol, terms) > MOST_WORK
+
+
+def _count_steps(protocol: Protocol, terms: Terms) -> int:
+    return max(len(terms.steps(kind)) for kind in protocol.messages)
+
+
+def _count_work(protocol: Protocol, terms: Terms) -> int:
+    """Returns about how many messages, shares and masks all steps of a round take."""
+    return _count_steps(protocol, terms) * terms.work
 
 
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:

@@ -7,9 +7,8 @@ compared with the spread before; one bit halves it. A sum of n vectors shows log
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,17 +148,17 @@ def _is_drawn(unknown: Unknown) -> int:
     return int(unknown[0] != "mask" and unknown != ONE)
 
 
-def _floats(factors: Sequence[Any]) -> NDArray[np.float64]:
+def _floats(numbers: Collection[int], below: int) -> NDArray[np.float64]:
     """Returns factors as floats; those that are too large for one are only a mistake if they are asked for."""
     try:
-        return np.array([float(factor) for factor in factors], dtype=np.float64)
+        return np.array([number / below for number in numbers], dtype=np.float64)
     except OverflowError:
-        return np.array([_float(factor) for factor in factors], dtype=np.float64)
+        return np.array([_divide(number, below) for number in numbers], dtype=np.float64)
 
 
-def _float(factor: Any) -> float:
+def _divide(number: int, below: int) -> float:
     try:
-        return float(factor)
+        return number / below
     except OverflowError:
         return math.inf
 

@@ -1,10 +1,11 @@
 """A run of the deployed code on unknowns, looked at by one coalition after another."""
 
+import gc
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -231,6 +232,10 @@ class SymbolicRun:
         return float(self.brought[number - 1][party][entry]) if entry < self.entries else 1.0
 
     def _run(self) -> None:
+        with paused_collection():
+            self._run_rounds()
+
+    def _run_rounds(self) -> None:
         for number in range(1, self.scope.rounds + 1):
             report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
@@ -279,6 +284,10 @@ class SymbolicRun:
 
     def view(self, coalition: Collection[Party], rounds: int) -> View:
         """Returns what a coalition saw and can open in some rounds."""
+        with paused_collection():
+            return self._view(coalition, rounds)
+
+    def _view(self, coalition: Collection[Party], rounds: int) -> View:
         world, session = self.simulation.world, self.simulation.agreement.session
         members = sorted(set(coalition) - {ONLOOKER})
         if ONLOOKER in coalition:
@@ -356,6 +365,18 @@ class SymbolicRun:
         found = ~np.isnan(recovered)
         truth = [brought[victim] for brought in self.brought]
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
+
+
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """Pauses the search for cyclic garbage: a run keeps all that it makes, and would be searched again and again."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
