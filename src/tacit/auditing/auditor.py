@@ -19,6 +19,7 @@ from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
+from tacit.auditing.search.sparse_exposure import ExposingPatterns, SparseExposure
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -80,8 +81,15 @@ class Auditor:
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
     @cached_property
+    def sparse(self) -> SparseExposure | None:
+        """The search over selections, where parties select the entries that they share."""
+        return SparseExposure(self.scope) if self.scope.terms.selective and self.rehearsed is None else None
+
+    @cached_property
     def run(self) -> SymbolicRun:
-        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise."""
+        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise, or they are alike."""
+        if self.sparse is not None:
+            return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
 
@@ -186,6 +194,10 @@ class Auditor:
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
             return Assessment(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
+        if self.sparse is not None:
+            found = self._search(self.sparse, coalition)
+            group = 1 if found.victims else found.group or len(self.scope.parties)
+            return Assessment(found.victims, found.exposure.safe_rounds, group)
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
@@ -202,9 +214,25 @@ class Auditor:
         foreign = not is_shipped(self.scope.protocol)
         return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
+    def recipes(self, coalition: tuple[Party, ...]) -> dict[Party, Recipe]:
+        """Returns how a coalition recovers each victim's vector, or some entries of it; not of rehearsed rounds."""
+        if self.sparse is None:
+            known = self._knowledge(coalition)
+        elif self._search(self.sparse, coalition).victims:
+            known = self.sparse.prove(coalition)
+        else:
+            return {}
+        return {victim: recipe for victim, recipe in known.recipes().items() if victim in known.victims}
+
+    def _search(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> ExposingPatterns:
+        found = sparse.search(coalition)
+        if sparse.run.aborted is not None and not found.victims:
+            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted})") from sparse.run.aborted
+        return found
+
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
-        if self.run.aborted is not None and not known.victims:
+        if self.run.aborted is not None and self.sparse is None and not known.victims:
             raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
@@ -215,10 +243,45 @@ class Auditor:
         return known
 
     def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
-        run, scope, known = self.run, self.scope, self._knowledge(coalition)
-        notes = []
-        if run.scope.rounds < scope.rounds:
-            notes.append(Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition))
+        if self.sparse is not None:
+            return self._of_entries(self.sparse, coalition)
+        run, known = self.run, self._knowledge(coalition)
+        victims = known.victims
+        report = self._of_knowledge(coalition, known)
+        report.safe_rounds = run.safe_rounds(coalition) if victims else run.scope.rounds
+        if run.scope.rounds < self.scope.rounds:
+            note = Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition)
+            report.notes = (note, *report.notes)
+        for victim, recipe in report.exposed.items():
+            report.fractions[victim] = len(recipe.pieces) / run.entries if isinstance(recipe, Recipe) else 1.0
+        return report
+
+    def _of_entries(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> Report:
+        """Returns the report on sparse vectors: how many entries are exposed at full length, and recipes for some."""
+        found, general = self._search(sparse, coalition), self._knowledge(coalition)
+        known = sparse.prove(coalition) if found.victims else None
+        report = self._of_knowledge(coalition, general if known is None else known)
+        exposure = found.exposure
+        if known is None:
+            # Patterns were run that are too rare to count.
+            report.exposed, report.nearly, report.errors = {}, (), {}
+            report.bits = {party: bits for party, bits in general.bits.items() if party not in general.exact}
+        else:
+            report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in general.bits.items()}
+            if missing := tuple(party for party in exposure.by_victim if party not in {*known.exact, *known.victims}):
+                report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=missing),)
+        company = self.company(coalition, general.group)
+        report.epsilon, report.company = self._epsilon(company), company
+        report.smallest_group = 1 if report.victims else found.group or len(self.scope.parties)
+        report.safe_rounds = exposure.safe_rounds if report.victims else exposure.rounds
+        report.fractions = {victim: exposure.fractions.get(victim, 1.0) for victim in report.exposed}
+        report.sparse, report.watched = exposure, exposure.rounds
+        report.averages = exposure.rounds if sparse.run.averages == sparse.run.scope.rounds else sparse.run.averages
+        return report
+
+    def _of_knowledge(self, coalition: tuple[Party, ...], known: Knowledge) -> Report:
+        """Returns the report on what a coalition knows, with the proof of its recipes."""
+        run, scope, notes = known.run, self.scope, []
         if run.aborted is not None:
             notes.append(Remark.of(NoteCode.NO_AVERAGE, error=str(run.aborted)))
         if known.drowned:
@@ -229,7 +292,7 @@ class Auditor:
         return Report(
             *self._identify(coalition),
             exposed=dict(found),
-            safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
+            safe_rounds=run.scope.rounds,
             smallest_group=_group(known.rows, len(victims), scope),
             bits=known.bits,
             most_bits=run.spread.most,
@@ -242,7 +305,6 @@ class Auditor:
             watched=run.scope.rounds,
             averages=run.averages,
             seed=scope.seed,
-            fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
             errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
             heard=self._collect_metadata(coalition),
