@@ -22,6 +22,7 @@ from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
+from tacit.auditing.search.sparse_exposure import ExposingPatterns, SparseExposure
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -86,15 +87,30 @@ class Auditor:
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
     @cached_property
+    def sparse(self) -> SparseExposure | None:
+        """The search over selections, where parties select the entries that they share."""
+        return SparseExposure(self.scope) if self.scope.terms.selective and self.rehearsed is None else None
+
+    @cached_property
     def run(self) -> SymbolicRun:
-        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise."""
+        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise, or they are alike."""
+        if self.sparse is not None:
+            return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
 
+    def _replay_noisily(self, run: SymbolicRun) -> NoisyReplay:
+        """Returns the rounds of a run with the noise of the settings."""
+        if run is self.run:
+            return self._noisy_run
+        return self._add_noise(run)
+
     @cached_property
     def _noisy_run(self) -> NoisyReplay:
-        """The rounds of `run` with the noise of the settings."""
-        run = self.run
+        return self._add_noise(self.run)
+
+    @staticmethod
+    def _add_noise(run: SymbolicRun) -> NoisyReplay:
         entries, session = len(next(iter(run.brought[0].values()))), run.simulation.agreement.session
         return NoisyReplay(run.scope, entries, lambda number: run.brought[number - 1], session)
 
@@ -208,6 +224,10 @@ class Auditor:
             sums = rehearsed.sums(coalition)
             group = _group(sums.rows, len(sums.victims), sums.bits, self.scope)
             return Assessment(sums.victims, sums.safe_rounds, group)
+        if self.sparse is not None:
+            found = self._search(self.sparse, coalition)
+            group = 1 if found.victims else found.group or len(self.scope.parties)
+            return Assessment(found.victims, found.exposure.safe_rounds, group)
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
@@ -225,9 +245,25 @@ class Auditor:
         foreign = not is_shipped(self.scope.protocol)
         return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
+    def recipes(self, coalition: tuple[Party, ...]) -> dict[Party, Recipe]:
+        """Returns how a coalition recovers each victim's vector, or some entries of it; not of rehearsed rounds."""
+        if self.sparse is None:
+            known = self._knowledge(coalition)
+        elif self._search(self.sparse, coalition).victims:
+            known = self.sparse.prove(coalition)
+        else:
+            return {}
+        return {victim: recipe for victim, recipe in known.recipes().items() if victim in known.victims}
+
+    def _search(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> ExposingPatterns:
+        found = sparse.search(coalition)
+        if sparse.run.aborted is not None and not found.victims:
+            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted})") from sparse.run.aborted
+        return found
+
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
-        if self.run.aborted is not None and not known.victims:
+        if self.run.aborted is not None and self.sparse is None and not known.victims:
             raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
@@ -238,10 +274,45 @@ class Auditor:
         return known
 
     def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
-        run, scope, known = self.run, self.scope, self._knowledge(coalition)
-        notes = []
-        if run.scope.rounds < scope.rounds:
-            notes.append(Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition))
+        if self.sparse is not None:
+            return self._of_entries(self.sparse, coalition)
+        run, known = self.run, self._knowledge(coalition)
+        victims = known.victims
+        report = self._of_knowledge(coalition, known)
+        report.safe_rounds = run.safe_rounds(coalition) if victims else run.scope.rounds
+        if run.scope.rounds < self.scope.rounds:
+            note = Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition)
+            report.notes = (note, *report.notes)
+        for victim, recipe in report.exposed.items():
+            report.fractions[victim] = len(recipe.pieces) / run.entries if isinstance(recipe, Recipe) else 1.0
+        return report
+
+    def _of_entries(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> Report:
+        """Returns the report on sparse vectors: how many entries are exposed at full length, and recipes for some."""
+        found, general = self._search(sparse, coalition), self._knowledge(coalition)
+        known = sparse.prove(coalition) if found.victims else None
+        report = self._of_knowledge(coalition, general if known is None else known)
+        exposure = found.exposure
+        if known is None:
+            # Patterns were run that are too rare to count.
+            report.exposed, report.nearly, report.errors, report.proof_errors = {}, (), {}, {}
+            report.bits = {party: bits for party, bits in general.bits.items() if party not in general.exact}
+        else:
+            report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in general.bits.items()}
+            if missing := tuple(party for party in exposure.by_victim if party not in {*known.exact, *known.victims}):
+                report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=missing),)
+        company = self.company(coalition, general.group)
+        report.epsilon_bound, report.company = self._epsilon(company), company
+        report.smallest_group = 1 if report.victims else found.group or len(self.scope.parties)
+        report.safe_rounds = exposure.safe_rounds if report.victims else exposure.rounds
+        report.fractions = {victim: exposure.fractions.get(victim, 1.0) for victim in report.exposed}
+        report.sparse, report.watched = exposure, exposure.rounds
+        report.averages = exposure.rounds if sparse.run.averages == sparse.run.scope.rounds else sparse.run.averages
+        return report
+
+    def _of_knowledge(self, coalition: tuple[Party, ...], known: Knowledge) -> Report:
+        """Returns the report on what a coalition knows, with the proof of its recipes."""
+        run, scope, notes = known.run, self.scope, []
         if run.aborted is not None:
             notes.append(Remark.of(NoteCode.NO_AVERAGE, error=str(run.aborted)))
         if known.drowned:
@@ -253,7 +324,7 @@ class Auditor:
         return Report(
             *self._identify(coalition),
             exposed=dict(found),
-            safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
+            safe_rounds=run.scope.rounds,
             smallest_group=_group(known.rows, len(victims), known.bits, scope),
             bits=known.bits,
             most_bits=run.spread.most,
@@ -266,9 +337,8 @@ class Auditor:
             watched=run.scope.rounds,
             averages=run.averages,
             seed=scope.seed,
-            fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
-            errors=self._noisy_run.errors(found, run.scope.rounds) if found and noise else proof,
+            errors=self._replay_noisily(run).errors(found, run.scope.rounds) if found and noise else proof,
             proof_errors=proof,
             noise=noise,
             heard=self._collect_metadata(coalition),

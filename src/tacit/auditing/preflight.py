@@ -9,12 +9,12 @@ import msgspec
 from numpy.typing import NDArray
 
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.findings import NOT_AUDITED_CODES, NoteCode, Remark
+from tacit.auditing.findings import NOT_AUDITED_CODES, EntryExposure, NoteCode, Remark, remark_selections
 from tacit.auditing.proofs import arguments_for, best_argument
 from tacit.auditing.render.notes import render_argued_refusal, render_refusal, render_unaudited
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import choose_by_size
+from tacit.auditing.scope import LENGTH, Scope
+from tacit.auditing.search.coalitions import choose_by_size, count_coalitions, list_coalitions
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotAudited, NotLinear, TacitError
@@ -29,8 +29,8 @@ QUICK_WORK = 10_000
 """The same, up to which settings are audited although an argument settles them. An audit takes about a second then."""
 STILL_ROUNDS = 2
 """Rounds, at least, over which static models are analysed."""
-POSITIONS = 64
-"""Entries of a sparse vector that are sampled."""
+MOST_SCREENED = 2_000
+"""Coalitions of one size, at most, that are all screened for exposed entries of sparse vectors."""
 REMEMBERED = 256
 
 _found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[Remark, ...]]] = OrderedDict()
@@ -43,7 +43,7 @@ def preflight(
     adversary: int,
     rounds: int,
     vectors: Mapping[Party, NDArray[Any]] | None = None,
-    length: int = Scope.length,
+    length: int = LENGTH,
 ) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
@@ -57,7 +57,8 @@ def preflight(
         adversary: size of the coalitions, besides single parties and the server.
         rounds: number of rounds that the adversary observes.
         vectors: vectors by whose size entries are selected, where the protocol does that.
-        length: length of the vectors, on which protocols that are not shipped are tried.
+        length: length of the vectors, which matters where entries are selected, and on which protocols that are not
+            shipped are tried.
 
     Raises:
         LeakRefused: if somebody's vector is shown.
@@ -92,10 +93,10 @@ def _look_once(
     protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
     """Returns what `_look` does. The same settings are looked at once."""
-    tried = None if is_shipped(protocol) else length
-    key = protocol, tuple(terms.parties), adversary, rounds, msgspec.json.encode(terms.settings), tried
+    tried = length if terms.selective or not is_shipped(protocol) else LENGTH
+    key = protocol, tuple(terms.parties), adversary, rounds, tried, msgspec.json.encode(terms.settings)
     if key not in _found:
-        _found[key] = _look(protocol, terms, adversary, rounds, None, length)
+        _found[key] = _look(protocol, terms, adversary, rounds, None, tried)
         while len(_found) > REMEMBERED:
             _found.popitem(last=False)
     return _found[key]
@@ -177,10 +178,12 @@ def _look(
     length: int,
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
     """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
-    entries = POSITIONS if terms.selective else None
 
     def scope(rounds: int, drift: Drift) -> Scope:
-        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors, length=length)
+        return Scope(protocol, terms, rounds, drift, vectors=vectors, length=length)
+
+    if terms.selective and (screened := _screen(scope(rounds, "free"), adversary)) is not None:
+        return (screened, render_refusal(screened, terms.settings)), ()
 
     notes: list[Remark] = []
     several: list[tuple[Party, ...]] = []
@@ -189,14 +192,13 @@ def _look(
         if not sample.exhaustive:
             counts = {"size": sample.size, "coalitions": sample.coalitions, "analysed": sample.covered}
             notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
-    if terms.selective:
-        notes.append(Remark.of(NoteCode.ENTRIES_SAMPLED, entries=POSITIONS))
-    suspects, worst_case = several, WorstCase(scope(1, "free"))
+    suspects, worst_case, exposures = several, WorstCase(scope(1, "free")), list[EntryExposure]()
     try:
         # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)
         verdicts = {coalition: still.assess(coalition) for coalition in several}
         suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
+        exposures += _list_exposures(still, [coalition for coalition in several if coalition not in suspects])
         if suspects:
             first = min(suspects, key=lambda coalition: verdicts[coalition].safe_rounds)
             within, victims = verdicts[first].safe_rounds + 1, tuple(verdicts[first].victims)
@@ -204,11 +206,11 @@ def _look(
     except NotLinear as error:
         notes.append(Remark.of(NoteCode.PARTLY_NOT_LINEAR, error=str(error)))
     try:
-        found = (
-            exposure(Auditor(scope(rounds, "free"), rehearse=True, worst_case=worst_case), suspects)
-            if suspects
-            else None
-        )
+        found = None
+        if suspects:
+            free = Auditor(scope(rounds, "free"), rehearse=True, worst_case=worst_case)
+            found = exposure(free, suspects)
+            exposures += _list_exposures(free, suspects)
         if found is not None:
             report = Auditor(scope(rounds, "free")).report(found)
             return (report, render_refusal(report, terms.settings)), ()
@@ -217,9 +219,31 @@ def _look(
             return (report, render_refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
         return None, (Remark.of(NoteCode.NOT_LINEAR, error=str(error)),)
+    if exposures:
+        notes.append(remark_selections(NoteCode.SELECTIONS, exposures))
     if missed := sum(not worst_case.in_time(coalition) for coalition in several):
         notes.append(Remark.of(NoteCode.WORST_CASE_SKIPPED, skipped=missed, coalitions=len(several)))
     return None, tuple(notes)
+
+
+def _list_exposures(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> list[EntryExposure]:
+    """Returns the exposed entries of sparse vectors for coalitions that were assessed; none of vectors as a whole."""
+    sparse = auditor.sparse
+    return [] if sparse is None else [sparse.search(coalition).exposure for coalition in coalitions]
+
+
+def _screen(scope: Scope, adversary: int) -> Report | None:
+    """Returns the report on the coalition that recovers most entries of sparse vectors, if one of a size does."""
+    auditor, protocol, parties = Auditor(scope), scope.protocol, scope.parties
+    if auditor.sparse is None:
+        return None
+    for size in sorted({1, adversary}):
+        if count_coalitions(protocol, parties, size) <= MOST_SCREENED:
+            found = auditor.sparse.screen(list_coalitions(protocol, parties, size))
+            report = None if found is None else auditor.report(found)
+            if report is not None and report.victims:
+                return report
+    return None
 
 
 def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
@@ -228,5 +252,7 @@ def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tu
         known = worst_case.knowledge(coalition) if worst_case.in_time(coalition) else None
         if known is not None and known.victims:
             alone = known.run.scope
-            return Auditor(alone).report(worst_case.members(coalition)), [fault.party or "" for fault in alone.faults]
+            report = Auditor(alone).report(worst_case.members(coalition))
+            if report.victims:
+                return report, [fault.party or "" for fault in alone.faults]
     return None

@@ -74,7 +74,8 @@ class Question:
     dropout: float = 0.0
     noise: float = 0.0
     prior: float | None = None
-    entries: int | None = None
+    length: int | None = None
+    """Length of the vectors; None for the length that audits take unless told."""
     open_links: bool = False
 
     def __post_init__(self) -> None:
@@ -114,7 +115,7 @@ class Question:
             dropout=self.dropout,
             noise=self.noise,
             prior=self.prior,
-            entries=self.entries,
+            length=self.length,
             sealed=not self.open_links,
         )
         for members in self.coalitions():
@@ -133,7 +134,7 @@ class Question:
     def _changed_fields(self) -> Iterator[tuple[str, Any]]:
         """Yields what differs from what is asked unless something is set."""
         standard = Question(self.protocol, self.parties)
-        for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "entries"):
+        for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "length"):
             if getattr(self, name) != getattr(standard, name):
                 yield name, getattr(self, name)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.findings import Coverage, Remark, Verdict
+from tacit.auditing.findings import Coverage, EntryExposure, Remark, Verdict
 from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -73,9 +73,11 @@ class Report:
     first_seed: int | None = None
     """First of the seeds, if this report is on the worst of them; None if the worst was not asked for."""
     fractions: dict[Party, float] = field(default_factory=dict)
-    """Fraction of each victim's sampled entries that is exposed."""
+    """Expected fraction of each victim's entries that is exposed."""
+    sparse: EntryExposure | None = None
+    """Exposed entries at the full length of the model, where parties select the entries that they share."""
     entries: int = 1
-    """Number of sampled entries; 1 if one stands for all."""
+    """Number of entries that recipes were replayed on; 1 if one stands for all."""
     errors: dict[Party, float] = field(default_factory=dict)
     """Error of each recipe when replayed on a real transcript: largest distance of an entry from the victim's vector.
     Noise of the settings is in it. Without noise it is the same as `proof_errors`."""
@@ -136,7 +138,7 @@ class Report:
             faults=self.faults,
             seeds=self.seeds_tried,
             worst_seed=self.first_seed is not None,
-            entries=self.entries,
+            sparse=self.sparse,
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
         )

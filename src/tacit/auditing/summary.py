@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tacit.auditing.findings import AssumptionCode, GapCode, Remark, Step, StepCode, Verdict, worst_verdict
+from tacit.auditing.findings import (
+    AssumptionCode,
+    GapCode,
+    Remark,
+    Step,
+    StepCode,
+    Verdict,
+    remark_selections,
+    worst_verdict,
+)
 from tacit.auditing.questions import Question
 from tacit.auditing.report import Report
 from tacit.core.suite import SERVER
@@ -80,8 +89,8 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
     yield remark(code.SEMI_HONEST)
     if first.known_draws:
         yield remark(code.KNOWN_DRAWS, names=first.known_draws)
-    if first.entries > 1:
-        yield remark(code.ENTRIES_SAMPLED, entries=first.entries)
+    if exposures := [report.sparse for report in reports if report.sparse is not None]:
+        yield remark_selections(code.SELECTIONS, exposures)
     if question.open_links:
         yield remark(code.OPEN_LINKS)
 
@@ -133,7 +142,7 @@ def _gaps(reports: Sequence[Report], question: Question) -> Iterator[Remark]:
     yield Remark.of(GapCode.MALICIOUS, searchable=entry is not None and "lies" in entry.attacks)
     yield Remark.of(GapCode.PRIOR_KNOWLEDGE)
     yield Remark.of(GapCode.METADATA)
-    if reports[0].entries > 1:
+    if reports[0].sparse is not None:
         yield Remark.of(GapCode.SELECTED_ENTRIES)
 
 

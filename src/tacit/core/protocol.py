@@ -20,6 +20,7 @@ from tacit.core.messages import Message
 from tacit.core.protocol_facts import (
     Claim,
     CoalitionQuery,
+    EntrySelection,
     ExchangePattern,
     ParticipationPolicy,
     PrivacyArgument,
@@ -27,6 +28,7 @@ from tacit.core.protocol_facts import (
     ReasonCode,
     Remedy,
     SecureSum,
+    SelectionMatrix,
 )
 from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
@@ -159,6 +161,19 @@ class Terms:
     def selective(self) -> bool:
         """Whether entries of a vector fare differently, so that an audit must look at many of them."""
         return False
+
+    @property
+    def selection(self) -> EntrySelection | None:
+        """How parties select entries, if they are `selective`; None if that is not known, and audits sample."""
+        return None
+
+    def prescribe(self, rounds: Sequence[SelectionMatrix]) -> "Terms | None":
+        """Returns terms under which parties select given entries, with a matrix for each round; for audits alone.
+
+        Later rounds repeat the matrices from the first on. None if the protocol selects nothing, or cannot be told.
+        """
+        del rounds
+        return None
 
     @property
     def work(self) -> int:

@@ -16,6 +16,7 @@ from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
+from tacit.auditing.render.sparse import format_entries
 from tacit.auditing.render.text import (
     ANONYMITY_SET,
     ATTACK_VERDICTS,
@@ -144,6 +145,8 @@ def _victim(report: Report, victim: str) -> str:
     """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
     if victim in report.nearly:
         return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
+    if report.sparse is not None:
+        return f"{victim} ({format_entries(report.sparse.by_victim.get(victim, 0.0))} entries)"
     fraction = report.fractions.get(victim, 1.0)
     return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
 

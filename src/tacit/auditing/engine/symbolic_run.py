@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,10 @@ class Knowledge:
         """Whether it saw what a protocol divided by an unknown, which is not linear."""
         self._draws = bool({*kinds} - {KINDS.index(INPUT), KINDS.index("mask")})
         """Whether it saw anything behind a number that somebody drew, which may hide little."""
-        self.others = [unknown for unknown in run.brought_in_all if owner_of(unknown) not in self._members]
+        honest = np.array([party not in self._members for party in run.names])
+        self.at = run.places_in_all[honest[run.places_in_all[:, 0]]]
+        """Party, round and entry of each of the others' unknowns: places from 0, and round 0 if all have the same."""
+        self.others = list(compress(run.brought_in_all, honest[run.places_in_all[:, 0]].tolist()))
         """The others' vectors, entry by entry."""
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
@@ -336,6 +340,12 @@ class SymbolicRun:
     def brought_in_all(self) -> list[Unknown]:
         """The entries of all that anybody brings, in the order of their names."""
         return sorted((unknown for party in self.names for unknown in self.inputs(party)), key=repr)
+
+    @cached_property
+    def places_in_all(self) -> NDArray[np.int64]:
+        """Party, round and entry of each of them, as numbers."""
+        place = {party: number for number, party in enumerate(self.names)}
+        return np.array([(place[owner_of(each)], _round(each[1]), each[2]) for each in self.brought_in_all])
 
     def safe_rounds(self, coalition: Collection[Party]) -> int:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""

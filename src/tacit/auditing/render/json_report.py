@@ -13,6 +13,7 @@ from tacit.auditing.findings import plain_remarks
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.recipes import describe_recipe
+from tacit.auditing.render.sparse import render_exposed_entries
 from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
 from tacit.auditing.render.trust import describe_trust
 from tacit.auditing.report import Report
@@ -85,6 +86,9 @@ def describe_report(report: Report) -> dict[str, Any]:
         "drawings": report.seeds_tried,
         "unlucky": [each._asdict() for each in report.exposing_seeds],
         "entries": report.entries,
+        "sparse": None
+        if report.sparse is None
+        else {**report.sparse.plain(), "in_words": render_exposed_entries(report.sparse)},
         "exposed": {
             victim: {
                 "error": report.errors.get(victim),

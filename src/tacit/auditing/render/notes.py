@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tacit.auditing.findings import NoteCode, Remark, Sentences
 from tacit.auditing.render.arguments import render_argument
 from tacit.auditing.render.recipes import join_names
+from tacit.auditing.render.sparse import describe_entries, render_selections
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.protocol import Settings
@@ -64,9 +65,7 @@ NOTES: Sentences = {
     NoteCode.COALITIONS_SAMPLED: lambda it: (
         f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed; run: tacit audit"
     ),
-    NoteCode.ENTRIES_SAMPLED: lambda it: (
-        f"up to {it['entries']} entries of sparse vectors were analysed, with one seed"
-    ),
+    NoteCode.SELECTIONS: render_selections,
     NoteCode.EXPOSED_IF_STATIC: _describe_static_exposure,
     NoteCode.WORST_CASE_SKIPPED: lambda it: (
         f"the worst case of dropouts was not analysed for {it['skipped']} of {it['coalitions']} coalitions"
@@ -87,6 +86,8 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
     cure = _describe_cure(settings.remedy(dropouts=bool(missing)))
+    if report.sparse is not None and report.victims:
+        whose += f", {describe_entries(report.sparse)}"
     when = ""
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")

@@ -21,6 +21,7 @@ from tacit.auditing.findings import (
     Verdict,
 )
 from tacit.auditing.render.recipes import join_names
+from tacit.auditing.render.sparse import describe_entries, describe_selections, render_selections
 from tacit.auditing.report import Report
 from tacit.auditing.summary import Summary, largest_coalition
 from tacit.core.average import format_count
@@ -234,8 +235,7 @@ def _capitalize(text: str) -> str:
 def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
     others = len(set(report.parties) - set(report.coalition))
     rest = "parties" if others == len(report.parties) else "others"
-    part = max((report.fractions.get(victim, 1.0) for victim in exposed), default=1.0)
-    some = f" in part (up to {part:.0%} of the sampled entries)" if part < 1.0 else ""
+    some = "" if report.sparse is None or not report.victims else f" in part ({describe_entries(report.sparse)})"
     if len(exposed) == 1:
         return f"the vector of {exposed[0]}{some}"
     if len(exposed) == others:
@@ -251,8 +251,7 @@ def summarize_exposure(reports: Sequence[Report]) -> str:
         late = next((report for report in reports if report.at_worst), None)
         return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
     others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
-    part = max(worst.fractions.values(), default=1.0)
-    some = "" if part == 1.0 else f" in {part:.0%} of entries"
+    some = "" if worst.sparse is None else f" in {describe_entries(worst.sparse)}"
     return f"{len(worst.worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
 
 
@@ -302,7 +301,7 @@ def describe_coverage(coverage: Coverage) -> str:
     if coverage.seeds:
         worst = "the worst of " if coverage.worst_seed and coverage.seeds > 1 else ""
         seeds = f", {worst}{format_count(coverage.seeds, 'seed')}"
-    entries = f"{coverage.entries} sampled entries" if coverage.entries > 1 else "one entry for all"
+    entries = "one entry for all" if coverage.sparse is None else describe_selections(coverage.sparse)
     worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
     return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
 
@@ -390,9 +389,7 @@ ASSUMPTIONS: Sentences = {
     AssumptionCode.SEMI_HONEST: lambda _: (
         "Everybody follows the protocol, and the keys on the roster belong to the parties it names."
     ),
-    AssumptionCode.ENTRIES_SAMPLED: lambda it: (
-        f"{it['entries']} sampled entries of the vectors stand for all others, which may differ."
-    ),
+    AssumptionCode.SELECTIONS: lambda it: f"{_capitalize(render_selections(it))}.",
     AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
     AssumptionCode.KNOWN_DRAWS: lambda it: (
         f"{join_names(it['names'])}, which parties draw and keep secret, count as known to the adversary."

@@ -7,6 +7,8 @@ the smallest sum that they allow, and not by a round without dropouts.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.scope import Scope
@@ -31,6 +33,11 @@ class WorstCase:
         drift: Drift = "free" if self._foreign else "static"
         plain = replace(scope, vectors=None, noise=0.0, drift=drift)
         self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
+        # At an entry that everybody selects who is left, as few share it as the settings allow.
+        everybody = np.ones((len(scope.parties), 2), dtype=np.bool_)
+        terms = scope.terms.prescribe([everybody]) if scope.terms.selective and not scope.stand_ins else None
+        if terms is not None:
+            self._scope = replace(self._scope, terms=terms)
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round

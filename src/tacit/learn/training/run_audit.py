@@ -9,7 +9,7 @@ import msgspec
 from tacit.api.checked_run import CheckedRun
 from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
-from tacit.auditing.preflight import POSITIONS, too_long
+from tacit.auditing.preflight import too_long
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import FORMAT, describe_subject, describe_summary
 from tacit.auditing.render.notes import render_note
@@ -58,7 +58,6 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     for the worst of the seeds that were tried, the run's own one first.
     """
     rounds = _count_rounds(checked, scenario)
-    entries = POSITIONS if checked.terms.selective else None
     still = Scope(
         checked.protocol,
         checked.terms,
@@ -66,14 +65,20 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
         "static",
         scenario.seed,
         checked.faults,
-        entries=entries,
+        length=checked.length,
         dropout=scenario.dropout,
     )
     samples = choose_by_size(still, checked.adversary)
     kinds = [kind for sample in samples for kind in sample.kinds]
     options = {name: value for name, value in scenario.protocol.items() if name != "name"}
     question = Question(
-        checked.protocol.name, len(still.parties), options, rounds=rounds, drift="static", dropout=scenario.dropout
+        checked.protocol.name,
+        len(still.parties),
+        options,
+        rounds=rounds,
+        drift="static",
+        dropout=scenario.dropout,
+        length=checked.length if checked.terms.selective else None,
     )
     more: dict[str, Any] = {}
     sums = _rehearsable(checked, scenario)

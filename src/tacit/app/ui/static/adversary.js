@@ -224,7 +224,7 @@ function makeRemarks(event, victims) {
   return [
     event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `With another seed: ${event.luck}` : "With the seed that is shown, nobody is exposed.") : null,
     event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${joinNames(event.nearly)}.`) : null,
-    parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
+    event.sparse ? h("p", { class: "note" }, event.sparse) : parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
     h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
       h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
