@@ -42,17 +42,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
         coalition_size=2,
         graph=graphs.regular(nodes, degree),
     )
-    asked: list[tuple[str, int, dict[str, Any]]] = [
-        ("cesar", 6 if quick else 16, {}),
-        ("secagg", 12 if quick else 100, {}),
-        ("cesar", 12 if quick else 100, {"graph": {"kind": "regular", "degree": 6, "girth": 4}} if not quick else {}),
-        ("pushsum", 12 if quick else 100, {"masked": True, "graph": "exponential"}),
-    ]
-    for protocol, parties, options in asked:
-        terms = _terms(protocol, parties, options)
-        how = "complete" if not options else "sparse"
-        name = f"preflight of every single party, {protocol}, {parties} parties, {how}"
-        yield time_audit(name, None, preflight, find(protocol), terms, adversary=1, rounds=1)
+    yield from grow_parties(quick)
+    yield from time_preflights(quick)
     for protocol, parties in (
         ("secagg", 5 if quick else 9),
         ("admm", 9 if quick else 15),
@@ -60,6 +51,38 @@ def rows(quick: bool = False) -> Iterator[Row]:
     ):
         scope = Scope(find(protocol), _terms(protocol, parties, {}))
         yield time_audit(f"guards, {protocol}, {parties} parties, one round", None, check_soundness, scope)
+
+
+def grow_parties(quick: bool) -> Iterator[Row]:
+    """Yields a row for each number of parties: one round, of the server or of single parties."""
+    for users in (10, 20) if quick else (50, 100, 200, 300):
+        name = f"audit of the server, secagg, {users} users, one round"
+        yield time_audit(name, None, tacit.audit, "secagg", parties=users, coalition=["server"])
+    for peers in (9,) if quick else (33, 99):
+        for iterations in (4, 6):
+            name = f"audit of one peer, admm, {peers} peers, {iterations} iterations"
+            asked: dict[str, Any] = {"parties": peers, "coalition": ["p0"], "iterations": iterations}
+            yield time_audit(name, None, tacit.audit, "admm", **asked)
+    for clients in (12,) if quick else (30, 45):
+        name = f"audit of every single client, masked pushsum, {clients} clients"
+        yield time_audit(name, None, tacit.audit, "pushsum", parties=clients, masked=True)
+
+
+def time_preflights(quick: bool) -> Iterator[Row]:
+    """Yields a row for each preflight. Settings that an argument settles are not audited if that takes long."""
+    sparse: dict[str, Any] = {} if quick else {"graph": {"kind": "regular", "degree": 6, "girth": 4}}
+    asked: list[tuple[str, int, dict[str, Any]]] = [
+        ("cesar", 6 if quick else 16, {}),
+        ("secagg", 12 if quick else 100, {}),
+        ("cesar", 12 if quick else 100, sparse),
+        ("pushsum", 12 if quick else 100, {"masked": True, "graph": "exponential"}),
+    ]
+    for protocol, parties, options in asked:
+        terms = _terms(protocol, parties, options)
+        how = "complete" if not options else "sparse"
+        name = f"preflight of every single party, {protocol}, {parties} parties, {how}"
+        most = 1 if parties == 100 else None
+        yield time_audit(name, most, preflight, find(protocol), terms, adversary=1, rounds=1)
 
 
 def _terms(protocol: str, parties: int, options: Mapping[str, Any]) -> Terms:

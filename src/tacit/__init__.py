@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit import protocols as protocols
     from tacit.api.aggregate import aggregate
     from tacit.api.audit import audit
-    from tacit.api.checked_run import ClippedWarning, VanishedWarning
+    from tacit.api.checked_run import ClippedWarning, NotAuditedWarning, VanishedWarning
     from tacit.api.federation import Federation
     from tacit.api.join import Peer, join, log_lines
     from tacit.auditing.report import Report
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         JournalError,
         LeakRefused,
         NotAuditable,
+        NotAudited,
         NotEnough,
         NotLinear,
         PeerFault,
@@ -47,6 +48,8 @@ __all__ = [
     "JournalError",
     "LeakRefused",
     "NotAuditable",
+    "NotAudited",
+    "NotAuditedWarning",
     "NotEnough",
     "NotLinear",
     "Outcome",
@@ -72,7 +75,7 @@ __version__ = RELEASE
 _HOMES = {
     "tacit.api.aggregate": ("aggregate",),
     "tacit.api.audit": ("audit",),
-    "tacit.api.checked_run": ("ClippedWarning", "VanishedWarning"),
+    "tacit.api.checked_run": ("ClippedWarning", "NotAuditedWarning", "VanishedWarning"),
     "tacit.api.federation": ("Federation",),
     "tacit.api.join": ("Peer", "join", "log_lines"),
     "tacit.auditing.report": ("Report",),
@@ -83,6 +86,7 @@ _HOMES = {
         "JournalError",
         "LeakRefused",
         "NotAuditable",
+        "NotAudited",
         "NotEnough",
         "NotLinear",
         "PeerFault",

@@ -184,6 +184,7 @@ def everything_raised():
         errors.UnsafePath("a"),
         errors.NotLinear("a"),
         errors.NotAuditable("a"),
+        errors.NotAudited("a"),
         errors.JournalError("a"),
         errors.BudgetSpent({"a": 1.5}, 1.0),
         errors.TransportError("a"),

@@ -14,10 +14,12 @@ import tacit
 from tacit.app.cli.main import app
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Verdict
+from tacit.auditing.render.epsilon import describe_epsilon
+from tacit.auditing.render.json_report import describe_report
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Parties
 from tacit.designs.graphs import column_stochastic, metropolis_weight
-from tacit.privacy import shared_noise
+from tacit.privacy import BoundKind, shared_noise
 from tacit.protocols import REGISTRY
 
 pytestmark = pytest.mark.long
@@ -26,10 +28,10 @@ NOISED = {"noise": 1.0, "norm": 1.0, "prior": 1.0}
 
 
 def worth(protocol, parties, honest, rounds=1, sensitivity=None, **options):
-    """Returns the ε that the noise of so many honest ones is worth, from the settings alone."""
+    """Returns the least proved ε of the noise of so many honest ones, from the settings alone."""
     settings = REGISTRY[protocol].settings_from({"noise": 1.0, "norm": 1.0, "allow_leaks": True, **options})
     terms = settings.bind(Parties(f"p{i}" for i in range(parties)))
-    return shared_noise(terms, 100_000, honest=honest, sensitivity=sensitivity).epsilon(1e-5, rounds)
+    return shared_noise(terms, 100_000, honest=honest, sensitivity=sensitivity).best_epsilon(1e-5, rounds).epsilon
 
 
 @pytest.mark.sampled(3)
@@ -90,6 +92,23 @@ def test_without_noise_or_a_bound_nothing_is_said():
     assert tacit.audit("secagg", parties=5, coalition=["server"], norm=1.0).epsilon is None
 
 
+@pytest.mark.parametrize(
+    ("parties", "rounds", "noise", "closed", "tight"), [(3, 20, 1.0, 38.1, 34.6), (8, 1, 2.0, 1.76, 1.36)]
+)
+def test_the_least_proved_bound_is_reported_with_its_proof(parties, rounds, noise, closed, tight):
+    report = tacit.audit("secagg", parties=parties, coalition=["server"], rounds=rounds, noise=noise, norm=1.0)
+    assert report.epsilon == pytest.approx(tight, rel=5e-3)
+    assert report.epsilon < closed
+    assert report.epsilon_bound.kind is BoundKind.GAUSSIAN
+    told = describe_report(report)
+    assert (told["epsilon_bound"], told["epsilon"]) == ("gaussian", report.epsilon)
+    assert f"ε = {tight:g} at δ = 1e-05" in describe_epsilon([report])
+    assert "Proof: the exact ε of Gaussian noise" in describe_epsilon([report])
+    coarse = tacit.audit("secagg", parties=parties, coalition=["server"], noise=1.0, norm=1.0, bits=16)
+    assert coarse.epsilon_bound.kind is BoundKind.RENYI
+    assert "Rényi" in describe_epsilon([coarse])
+
+
 def test_per_sample_it_is_by_the_sensitivity():
     report = tacit.audit("secagg", parties=5, coalition=["server"], noise=1.0, sensitivity=0.02)
     assert report.epsilon == pytest.approx(worth("secagg", 5, 5, sensitivity=0.02))
@@ -131,7 +150,8 @@ def test_what_cannot_be_asked_is_named(wrong, named):
 def test_what_is_exposed_is_exposed_noise_and_all_and_its_recipe_is_proved():
     report = tacit.audit("fedavg", parties=4, coalition=["server"], **NOISED)
     assert set(report.exposed) == {"p0", "p1", "p2", "p3"}
-    assert max(report.errors.values()) < 1e-9
+    assert max(report.proof_errors.values()) < 1e-9
+    assert min(report.errors.values()) > 1.0, "what it recovers has the noise in it"
     assert max(report.bits.values()) < 1.0
 
 

@@ -22,7 +22,7 @@ from tacit.protocols import find
 
 pytestmark = pytest.mark.long
 
-ASKED = ("rounds", "drift", "dropout", "seed", "entries", "vectors")
+ASKED = ("rounds", "drift", "dropout", "seed", "entries", "vectors", "length")
 """What is asked besides the settings."""
 
 
@@ -169,13 +169,11 @@ def of_cesar(chance):
 
 
 def sparse(chance, n):
-    """Returns that all entries are shared, or some, at random or by size."""
+    """Returns that all entries are shared, or some by size. Random selections have a probability, not a number."""
     how, entries = chance.integers(3), int(chance.integers(2, 4))
     if how == 0:
         return {}
     share = float(chance.choice([0.4, 0.6, 0.8]))
-    if how == 1:
-        return {"share": share, "entries": entries}
     vectors = {f"p{i}": chance.normal(size=entries).round(3).tolist() for i in range(n)}
     return {"share": share, "entries": entries, "sparsifier": "topk", "vectors": vectors}
 

@@ -3,6 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from leaky import compared
 
 import tacit
 from tacit.auditing import preflight
@@ -102,9 +103,12 @@ def test_single_parties_and_the_server_are_looked_at_whatever_the_adversary():
         tacit.aggregate(vectors(12), "pushsum", adversary=2)
 
 
-def test_secret_factors_are_said_not_to_be_audited():
-    out = tacit.aggregate(vectors(5), "pushsum", private=True)
-    assert any("not linear" in warning for warning in out.warnings)
+def test_private_weights_alone_are_refused_like_plain_masses():
+    with pytest.raises(tacit.LeakRefused, match=r"once it knows y0 and p_ii.*masked=True") as refused:
+        tacit.aggregate(vectors(5), "pushsum", private=True)
+    assert refused.value.report.victims == ["p1", "p2", "p3", "p4"]
+    assert tacit.aggregate(vectors(5), "pushsum", private=True, allow_leaks=True).average
+    assert tacit.aggregate(vectors(5), "pushsum", private=True, masked=True).average
 
 
 def test_an_audit_is_done_once_for_the_same_settings(monkeypatch):
@@ -120,3 +124,59 @@ def test_an_audit_is_done_once_for_the_same_settings(monkeypatch):
 @pytest.mark.parametrize("protocol", ["secagg", "cesar", "admm"])
 def test_defaults_are_not_refused(protocol):
     assert tacit.aggregate(vectors(9), protocol).average.keys() == {f"p{i}" for i in range(9)}
+
+
+def test_large_settings_without_audit_or_argument_are_refused():
+    """Six iterations in groups of three leak, and nothing is proved of any number of peers."""
+    with pytest.raises(tacit.LeakRefused, match=r"no argument.*tacit plan.*allow_leaks=True") as caught:
+        tacit.aggregate(vectors(99), "admm", iterations=6, clip=128)
+    assert (caught.value.code, caught.value.report) == ("not-audited", None)
+
+
+def test_an_argument_is_enough_for_what_an_audit_takes_long_for(monkeypatch):
+    monkeypatch.setattr(preflight, "_look", lambda *_: pytest.fail("it was audited"))
+    secagg = find("secagg")
+    terms = terms_for(secagg, tuple(f"p{i}" for i in range(100)), {})
+    assert not preflight.too_long(secagg, terms)
+    (note,) = preflight.preflight(secagg, terms, adversary=1, rounds=1)
+    assert "fresh sums" in render_note(note)
+
+
+def test_large_settings_that_an_argument_says_to_leak_are_refused(monkeypatch):
+    monkeypatch.setattr(preflight, "MOST_WORK", 0)
+    with pytest.raises(tacit.LeakRefused, match=r"docs/arguments.md, plain.*masked=True") as caught:
+        tacit.aggregate(vectors(9), "pushsum")
+    assert caught.value.code == "leak"
+
+
+def test_an_argument_about_rounds_without_dropouts_does_not_settle_sums_that_may_shrink(monkeypatch):
+    """A sum of three, the fewest that these settings allow, shows two that collude the vector of the third."""
+    monkeypatch.setattr(preflight, "MOST_WORK", 0)
+    secagg = find("secagg")
+    terms = terms_for(secagg, tuple(f"p{i}" for i in range(5)), {"threshold": 3})
+    assert terms.smallest_sum == 3
+    assert [each.name for each in preflight.arguments_for(secagg, terms, 2)] == ["one sum"]
+    with pytest.raises(tacit.NotAudited):
+        preflight.preflight(secagg, terms, adversary=2, rounds=1)
+    larger = terms_for(secagg, tuple(f"p{i}" for i in range(9)), {})
+    assert [note["argument"] for note in preflight.preflight(secagg, larger, adversary=2, rounds=1)] == ["fresh sums"]
+
+
+def test_large_settings_run_with_a_warning_if_leaks_are_allowed(monkeypatch):
+    monkeypatch.setattr(preflight, "MOST_WORK", 0)
+    with pytest.raises(tacit.NotAudited):
+        tacit.aggregate(vectors(9), "admm", clip=64)
+    with pytest.warns(tacit.NotAuditedWarning, match="not audited"):
+        out = tacit.aggregate(vectors(9), "admm", clip=64, allow_leaks=True)
+    assert any("not audited" in warning for warning in out.warnings)
+    assert tacit.aggregate(vectors(9), "secagg", allow_leaks=True, clip=64).warnings == ()
+
+
+def test_a_protocol_that_cannot_be_audited_is_refused():
+    """It branches on the values of vectors, which no linear form says anything about."""
+    with pytest.raises(tacit.LeakRefused, match=r"not linear.*tacit plan.*allow_leaks=True") as caught:
+        tacit.aggregate(vectors(3), compared.PROTOCOL)
+    assert caught.value.code == "not-audited"
+    with pytest.warns(tacit.NotAuditedWarning, match="not linear"):
+        out = tacit.aggregate(vectors(3), compared.PROTOCOL, allow_leaks=True)
+    assert any("not linear" in warning for warning in out.warnings)

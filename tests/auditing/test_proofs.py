@@ -347,6 +347,7 @@ def test_few_neighbours_give_the_last_of_them_away():
         ("gossip", {"graph": "ring", "rounds": 2}),
         ("gossip", {"graph": "ring", "share": 0.5, "entries": 12}),
         ("pushsum", {"graph": "exponential"}),
+        ("pushsum", {"graph": "exponential", "private": True}),
         ("fedavg", {"rounds": 2}),
     ],
 )
@@ -440,7 +441,6 @@ def test_nothing_is_argued_of_what_is_not_covered():
         ("secagg", {"participation": Batches(4, 2), "rounds": 3}, 1),
         ("secagg", {"sampled": 5, "rounds": 3}, 1),
         ("pushsum", {"masked": True, "private": True}, 1),
-        ("pushsum", {"private": True}, 1),
         ("pushsum", {"masked": True, "weighted": True}, 1),
         ("admm", {"masked": True, "group_size": 3, "iterations": 2}, 1),
         ("admm", {"iterations": 2}, 1),

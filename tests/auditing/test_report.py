@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
-from tacit.auditing.engine.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.runtime.simulation.faults import Fault
@@ -173,12 +172,6 @@ def test_cesar_counterexample_and_the_graph_that_holds():
 def test_bad_questions(question, complaint):
     with pytest.raises(tacit.ConfigError, match=complaint):
         tacit.audit("secagg", parties=4, **question)
-
-
-def test_fractions_are_read_back_from_residues():
-    for numerator, denominator in ((1, 3), (-7, 21**9), (12345678901234567890, 7), (0, 1), (-1, 1)):
-        fraction = rational(residue(numerator) * pow(denominator, -1, PRIME) % PRIME)
-        assert fraction == rational(residue(numerator)) / denominator
 
 
 def test_the_command_line_tells_the_same():

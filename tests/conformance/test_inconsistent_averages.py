@@ -13,6 +13,7 @@ from tacit.protocols import secagg
 from tacit.protocols.secagg import settings, user
 from tacit.protocols.secagg.messages import LastSum, Sum
 from tacit.protocols.shapes import star
+from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
@@ -172,12 +173,38 @@ def test_new_parties_get_the_last_sum_first(parties):
     assert ended[-1] == names
 
 
-def test_a_model_of_another_length_begins_a_new_lineage():
+def test_a_party_that_missed_a_sum_stays_behind_while_models_have_another_length():
+    """It gets the averages of these rounds, and takes part again after a round of the length that it lacks."""
+    missed = Simulation.of("secagg", PARTIES, 4, faults=[Fault(action="drop", message="Sum", to="p1")])
+    missed.average({party: Update(SECRETS[party]) for party in PARTIES})
+    others = tuple(party for party in PARTIES if party != "p1")
+    longer = move(missed, Simulation.of("secagg", PARTIES, 6))
+    for _ in range(2):
+        outcome = longer.average({party: Update(np.ones(6)) for party in PARTIES})
+        assert outcome.contributors == others
+        assert outcome.dropped == {"p1": Drop.BEHIND}
+        np.testing.assert_array_equal(outcome.average["p1"], outcome.average["p0"])
+    back = move(longer, Simulation.of("secagg", PARTIES, 4))
+    updates = {party: Update(SECRETS[party]) for party in PARTIES}
+    assert [outcome.contributors for outcome in play(back, [updates] * 2)] == [others, PARTIES]
+    again = move(back, Simulation.of("secagg", PARTIES, 6))
+    assert again.average({party: Update(np.ones(6)) for party in PARTIES}).contributors == PARTIES
+
+
+def test_too_few_with_the_last_sum_are_told_to_average_that_model_first():
+    """A sum of another length cannot be sent in a round, and is kept for the next one of its own length."""
     faults = [Fault(action="drop", message="Sum", to=party) for party in ("p1", "p2")]
-    first = Simulation.of("secagg", PARTIES, 4, faults=faults)
-    first.average({party: Update(SECRETS[party]) for party in PARTIES})
-    second = move(first, Simulation.of("secagg", PARTIES, 6))
-    assert second.average({party: Update(np.ones(6)) for party in PARTIES}).contributors == PARTIES
+    missed = Simulation.of("secagg", PARTIES, 4, faults=faults)
+    missed.average({party: Update(SECRETS[party]) for party in PARTIES})
+    longer = move(missed, Simulation.of("secagg", PARTIES, 6))
+    with pytest.raises(tacit.NotEnough, match="a model of another length: average that model first"):
+        longer.average({party: Update(np.ones(6)) for party in PARTIES})
+    back = move(longer, Simulation.of("secagg", PARTIES, 4))
+    updates = {party: Update(SECRETS[party]) for party in PARTIES}
+    ended = list(play(back, [updates] * 2))
+    assert ended[0] is None
+    assert ended[1].contributors == PARTIES
+    assert move(back, longer).average({party: Update(np.ones(6)) for party in PARTIES}).contributors == PARTIES
 
 
 # --- lies over several rounds --------------------------------------------------------------------------------------
@@ -249,7 +276,7 @@ async def _adopt_without_model(accord, state, _lineage, announced):
     """Adopts as 0.2 did: a last sum is remembered as the whole lineage, and not given to the caller."""
     lineage = settings.extend_lineage(START, 0, (), b"", announced.vector)
     average = announced.average(accord.suite.ring)
-    await accord.link.save(msgspec.structs.replace(state, lineage=lineage))
+    await accord.link.save(state.adopt_lineage(accord.suite.ring.length, lineage))
     if announced.round != accord.link.round:
         raise tacit.NotEnough("parties with the last average", 0, 1)
     return Average(average, announced.contributors)
@@ -270,9 +297,44 @@ def test_a_change_of_the_roster_does_not_forget_a_lie(partial, monkeypatch):
     assert leave_out_p4()
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_rounds_of_another_length_do_not_forget_a_lie(partial, monkeypatch, sharded):
+    """They once began a new lineage, and so did the way back: the victim then masked with the others again."""
+
+    def go_there_and_back():
+        simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: partial}, bits=64, clip=64.0, **TWIN)
+        models = {party: np.zeros(4) for party in PARTIES}
+        train_on(simulation, models, 1)
+        longer = carry(simulation, make(6))
+        list(play(longer, [{party: Update(np.zeros(6)) for party in PARTIES}]))
+        back = carry(longer, make(4))
+        outcomes = train_on(back, models, 3)
+        longer.close(), back.close()
+        return exposes_victim(outcomes, len(PARTIES))
+
+    def make(entries):
+        kind = ShardedSimulation if sharded else Simulation
+        return kind.of("secagg", PARTIES, entries, bits=64, clip=64.0, **TWIN)
+
+    assert not go_there_and_back()
+    if not sharded:  # a shard is another process
+        monkeypatch.setattr(secagg.settings.Accord, "carry_over", _forget)
+        assert go_there_and_back()
+
+
+TWIN = {"seed": 1, "twin": True}
+"""A run that can be continued from the states of another one."""
+
+
+def carry(before, after):
+    """Returns a simulation that continues after an earlier one, with the states of its parties."""
+    after.continue_from(before.number, before.states)
+    return after
+
+
 def _forget(_accord, state):
     """Returns a state without a lineage, as 0.2 did for another roster; and for its second round, here."""
-    return msgspec.structs.replace(state, lineage=b"", announced=None)
+    return msgspec.structs.replace(state, lineages={}, announced=None)
 
 
 @pytest.mark.parametrize("weight", [1, 2, 4])
@@ -298,7 +360,7 @@ def test_a_sum_of_an_earlier_round_is_not_adopted_again():
 
     async def replay(link, terms, suite, state):
         if link.round < 3:
-            kept[link.round] = state.last_sum
+            kept[link.round] = state.last_sum(suite.ring.length)
             return await secagg.SECAGG.server(link, terms, suite, state)
         await link.gather(secagg.AdvertiseKeys, link.parties, len(PARTIES))
         first = kept[2]  # what the server kept before round 2: the sum of round 1

@@ -355,7 +355,7 @@ class Aligned:
 
     async def __call__(self, link, update, terms, suite, _state):
         parties, entries = (link.parties[1], link.parties[2]), len(update.vector)
-        _, selection = neighbourhood.select_entries(suite, terms, update.vector)
+        _, selection = neighbourhood.select_entries(link, suite, terms, update.vector)
         for party in parties:
             await link.send(party, cesar.Selection(selection))
         told = await link.gather(cesar.Selection, parties, at_least=2)
@@ -411,7 +411,7 @@ def test_it_would_if_masks_followed_from_rank(sparsifier, bound, monkeypatch):
 async def _garbled(link, update, terms, suite, _state):
     """Selects like everybody else, and then sends turns that nobody can read."""
     for party in terms.peers(link.me):
-        await link.send(party, cesar.Selection(neighbourhood.select_entries(suite, terms, update.vector)[1]))
+        await link.send(party, cesar.Selection(neighbourhood.select_entries(link, suite, terms, update.vector)[1]))
     for party in terms.peers(link.me):
         selections = dict.fromkeys(terms.view(link.place), b"\xff\xff")
         await link.send(party, cesar.Turn(selections), step=1)

@@ -251,6 +251,28 @@ def test_who_took_nothing_in_pushes_nothing_new_until_it_does():
     assert sent[0] != sent[1] == sent[2] == sent[3] != sent[4]
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_who_pushes_nothing_new_is_no_contributor(private):
+    """p2 hears nobody in rounds 2 and 3. Its messages of rounds 3 and 4 repeat what it had pushed before."""
+    faults = [Fault(action="drop", to="p2", round=number) for number in (2, 3)]
+    running = federation(faults=faults, private=private)
+    hears_p2 = [PARTIES[i] for i in DIRECTED.successors(2)]
+    for number in range(1, 6):
+        outcome = running.average(models(running))
+        for party in hears_p2:
+            assert ("p2" in outcome.endings[party].contributors) == (number not in (3, 4))
+        assert ("p2" in outcome.contributors) == (number != 3)  # in round 4 it has an average of others itself
+
+
+def test_what_was_lost_counts_in_the_round_in_which_it_arrives():
+    """p2 keeps its mass in round 3, but p3 did not hear what it pushed in round 2."""
+    faults = [Fault(action="drop", to="p2", round=2), Fault(action="drop", party="p2", to="p3", round=2)]
+    running = federation(faults=faults)
+    named = [running.average(models(running)).endings for _ in range(3)]
+    assert ["p2" in endings["p3"].contributors for endings in named] == [True, False, True]
+    assert ["p2" in endings["p5"].contributors for endings in named] == [True, True, False]
+
+
 def test_with_masks_it_goes_on_pushing_for_the_sums_of_others_would_show_one_of_them_alone():
     """p1 misses a message in round 2. Had it pushed nothing in round 3, p0 would see what p2 pushed."""
     three = {f"p{i}": VECTORS[f"p{i}"] for i in range(3)}

@@ -86,7 +86,6 @@ class Kind:
 
     open: Any
     files: tuple[str, ...]
-    folder_checked: bool = True
 
 
 KINDS = {
@@ -95,12 +94,12 @@ KINDS = {
     "ledger": Kind(spend, ("ledger.json",)),
     "ledger's lock": Kind(spend_again, ("ledger.json.lock",)),
     "run": Kind(open_run, (KEY, METRICS, CHECKPOINT)),
-    "identity": Kind(open_identity, ("north.identity",), folder_checked=False),
+    "identity": Kind(open_identity, ("north.identity",)),
 }
 CODES = {"identity": "config"}
 """Codes of kinds that were refused before there was another."""
 FILES = [(name, file) for name, kind in KINDS.items() for file in kind.files]
-FOLDERS = [name for name, kind in KINDS.items() if kind.folder_checked]
+FOLDERS = list(KINDS)
 
 
 def made(name, tmp_path):

@@ -51,7 +51,7 @@ CASES = {
     "admm-rhos": Case("admm", 6, {"rho": (3.0, 0.0009), "allow_leaks": True}),
     "admm-masked": Case("admm", 6, {"masked": True, "iterations": 2, "allow_leaks": True}),
     "admm-all-to-all": Case("admm", options={"masked": True, "group_size": None, "iterations": 3}),
-    "pushsum": Case("pushsum", options={"private": True}),
+    "pushsum": Case("pushsum", options={"private": True, "allow_leaks": True}),
     "pushsum-masked": Case("pushsum", options={"masked": True}),
     "pushsum-noise": Case("pushsum", options={"masked": True, "noise": 0.1, "rounding": "stochastic"}),
     "cesar": Case("cesar"),

@@ -14,7 +14,14 @@ assert_type(out, tacit.Outcome)
 tacit.aggregate({"a": [1.0], "b": [2.0], "c": [3.0]}, "cesar", graph="ring", masking=1, include=["w"])
 tacit.aggregate(VECTORS, "gossip", graph=[("p0", "p1"), ("p1", "p2")], sparsifier="topk", share=0.5)
 tacit.aggregate(VECTORS, "admm", group_size=None, masked=True, rho=[0.1, 0.2], bits=64)
-tacit.aggregate(VECTORS, "pushsum", graph={"kind": "directed", "degree": 2}, private=True, y0=("uniform", 0.1, 1.0))
+tacit.aggregate(
+    VECTORS,
+    "pushsum",
+    graph={"kind": "directed", "degree": 2},
+    private=True,
+    y0=("uniform", 0.1, 1.0),
+    allow_leaks=True,
+)
 tacit.aggregate(VECTORS, "fedavg", participation=tacit.designs.Random(2), faults=[{"action": "crash", "party": "p1"}])
 
 federation = tacit.Federation("secagg", ("a", "b", "c"), neighbours="all", record=True)

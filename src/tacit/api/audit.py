@@ -93,9 +93,8 @@ def audit(
     prior: float | None = None,
     sensitivity: float | None = None,
     delta: float = 1e-5,
-    length: int = 100_000,
+    length: int | None = None,
     seed: int = 0,
-    entries: int | None = None,
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
     links: Collection[tuple[Party, Party]] | None = None,
     sealed: bool = True,
@@ -121,10 +120,11 @@ def audit(
         prior: standard deviation of the adversary's prior for an entry, which decides how many bits it learns.
         sensitivity: distance by which one sample can move a vector, for ε; the setting `norm` unless given.
         delta: δ at which ε is computed.
-        length: length of the vectors, for ε.
+        length: length of the vectors, for ε, for the number of exposed entries of sparse ones, and for the guards of
+            protocols that are not shipped; that of `vectors`, or 100,000, unless given.
         seed: seed of all chance.
-        entries: number of entries to sample, where entries differ, as in sparsification.
-        vectors: vectors by whose size entries are selected.
+        vectors: vectors by whose size entries are selected. Without them the audit assumes that parties select entries
+            independently of each other.
         links: links that an eavesdropper hears, as pairs of names; all unless given.
         sealed: False to ask what an eavesdropper would learn if links were not sealed.
         faults: faults to inject, as in a simulation.
@@ -152,7 +152,6 @@ def audit(
         delta=delta,
         length=length,
         seed=seed,
-        entries=entries,
         vectors=brought,
         links=links,
         sealed=sealed,

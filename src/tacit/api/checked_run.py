@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tacit.auditing.preflight import evidence, preflight
 from tacit.auditing.render.notes import render_note
-from tacit.auditing.scope import is_count
+from tacit.auditing.scope import LENGTH, is_count
 from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Terms
 from tacit.core.suite import Party, Update
-from tacit.protocols import find
+from tacit.protocols import find, is_shipped
 from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.outcome import Outcome, describe_clipping
 from tacit.runtime.simulation.faults import Fault, faults_from
@@ -25,6 +25,10 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
 from tacit.vectors.ring_limits import BITS
+
+
+class NotAuditedWarning(UserWarning):
+    """The settings run by `allow_leaks=True`, and neither an audit nor an argument says what they expose."""
 
 
 class ClippedWarning(UserWarning):
@@ -44,6 +48,8 @@ class CheckedRun:
     faults: tuple[Fault, ...]
     adversary: int
     notes: tuple[str, ...]
+    length: int = LENGTH
+    """Length of the vectors that were audited."""
 
     @classmethod
     def of(
@@ -56,6 +62,7 @@ class CheckedRun:
         found: Sequence[str] = (),
         models: Mapping[Party, Any] | None = None,
         beside: Collection[str] = (),
+        length: int = LENGTH,
     ) -> "CheckedRun":
         """Binds and audits settings; raises ConfigError with all problems.
 
@@ -68,6 +75,7 @@ class CheckedRun:
             found: Problems that the caller found before.
             models: Models of a single round, which matter if entries are selected by their size; None for many rounds.
             beside: Other options of the caller, to suggest for an unknown one.
+            length: Length of the vectors, which matters if entries are selected; that of the models if they are given.
         """
         problems = list(found)
         if not is_count(adversary) or adversary >= max(len(parties), 2):
@@ -88,16 +96,28 @@ class CheckedRun:
             # Settings that refuse themselves were not audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
-        vectors = None
-        if models is not None and terms.selective:
+        asked: dict[str, Any] = {"rounds": terms.period if models is None else 1}
+        if models is not None and (terms.selective or not is_shipped(entry)):
             layout = Layout.of(next(iter(models.values())), ArraySelection.of(terms.settings))
-            vectors = {party: layout.flatten(model) for party, model in models.items()}
-        rounds = terms.period if models is None else 1
-        notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
-        return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
+            asked["length"] = layout.size
+            if terms.selective and (terms.selection is None or terms.selection.select is not None):
+                asked["vectors"] = {party: layout.flatten(model) for party, model in models.items()}
+        notes = preflight(entry, terms, adversary=adversary, **asked)
+        for note in notes:
+            if terms.settings.allow_leaks:
+                warnings.warn(render_note(note), NotAuditedWarning, stacklevel=3)
+        length = asked.get("length", LENGTH)
+        return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)), length)
+
+    def check_length(self, length: int) -> None:
+        """Raises LeakRefused if settings that select entries leak in vectors longer than those that were audited."""
+        if self.terms.selective and length > self.length:
+            rounds = self.terms.period
+            preflight(self.protocol, self.terms, adversary=self.adversary, rounds=rounds, length=length)
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
-        """Returns a simulation for models of a layout."""
+        """Returns a simulation for models of a layout; raises LeakRefused if they are too long for the settings."""
+        self.check_length(layout.size)
         return Simulation.on(self.protocol, self.terms, layout.size, seed, self.faults, record=record)
 
     def average(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tacit.api.checked_run import CheckedRun
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
-from tacit.auditing.preflight import POSITIONS, too_long
+from tacit.auditing.preflight import too_long
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.text import summarize_exposure
 from tacit.auditing.report import Report
@@ -24,8 +24,8 @@ class Exposure:
 
     @property
     def worst(self) -> Report | None:
-        """The report with most victims."""
-        return max(self.reports, key=lambda report: len(report.victims), default=None)
+        """The report with most victims, with the worst seed that was tried."""
+        return max(self.reports, key=lambda report: len(report.worst.victims), default=None)
 
     @property
     def verdict(self) -> Verdict:
@@ -44,7 +44,7 @@ def exposure(checked: CheckedRun) -> Exposure:
     protocol, terms = checked.protocol, checked.terms
     if too_long(protocol, terms):
         return Exposure(why=Remark.of(NoteCode.TOO_LONG, argument=""))
-    scope = Scope(protocol, terms, 1, "free", entries=POSITIONS if terms.selective else None)
+    scope = Scope(protocol, terms, 1, "free", length=checked.length)
     reports: list[Report] = []
     try:
         auditor = Auditor(scope)

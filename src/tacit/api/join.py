@@ -199,6 +199,7 @@ class Peer:
         adds_up = changes or self._checked.terms.settings.norm is not None
         self._held.check(self.name, self._node.lineage, self._node.interrupted, adds_up=adds_up)
         layout = self._layout = self._layout or Layout.of(model, selection)
+        self._checked.check_length(layout.size)
         return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage, changes)
 
     def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:

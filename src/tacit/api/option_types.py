@@ -152,9 +152,8 @@ class AuditOptions(TypedDict, total=False):
     prior: float | None
     sensitivity: float | None
     delta: float
-    length: int
+    length: int | None
     seed: int
-    entries: int | None
     vectors: Mapping[Party, Any] | Sequence[Any] | None
     links: Collection[tuple[Party, Party]] | None
     sealed: bool

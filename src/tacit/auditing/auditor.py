@@ -1,7 +1,7 @@
 """The auditor: computes from one symbolic run what any coalition learns, and proves it on a real transcript."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import smallest_class
+from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.multi_round import RehearsedRun, Together
+from tacit.auditing.engine.noisy_replay import NoisyReplay
+from tacit.auditing.engine.precision import largest_group
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.soundness import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
@@ -19,6 +22,7 @@ from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
+from tacit.auditing.search.sparse_exposure import ExposingPatterns, SparseExposure
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -26,6 +30,7 @@ from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed_noise import shared_noise
+from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
 from tacit.protocols import is_shipped
 
 EXACT_ROUNDS = 16
@@ -65,7 +70,9 @@ class Auditor:
         """
         if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
-                check_soundness(scope)
+                unlike = check_soundness(scope)
+            if unlike is not None and scope.entries is None:
+                scope = replace(scope, entries=unlike)
         self.scope = scope
         self.worst_case = worst_case or WorstCase(scope)
         self.seeds = seeds or SeedSearch(scope, self.worst_case)
@@ -80,10 +87,32 @@ class Auditor:
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
     @cached_property
+    def sparse(self) -> SparseExposure | None:
+        """The search over selections, where parties select the entries that they share."""
+        return SparseExposure(self.scope) if self.scope.terms.selective and self.rehearsed is None else None
+
+    @cached_property
     def run(self) -> SymbolicRun:
-        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise."""
+        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise, or they are alike."""
+        if self.sparse is not None:
+            return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
+
+    def _replay_noisily(self, run: SymbolicRun) -> NoisyReplay:
+        """Returns the rounds of a run with the noise of the settings."""
+        if run is self.run:
+            return self._noisy_run
+        return self._add_noise(run)
+
+    @cached_property
+    def _noisy_run(self) -> NoisyReplay:
+        return self._add_noise(self.run)
+
+    @staticmethod
+    def _add_noise(run: SymbolicRun) -> NoisyReplay:
+        entries, session = len(next(iter(run.brought[0].values()))), run.simulation.agreement.session
+        return NoisyReplay(run.scope, entries, lambda number: run.brought[number - 1], session)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it.
@@ -100,22 +129,29 @@ class Auditor:
             )
             return report
 
+    def _check_masks(self, coalition: tuple[Party, ...]) -> None:
+        """Raises NotAuditable if masks hide less than fractions say."""
+        if not is_shipped(self.scope.protocol):  # the tests of those that are shipped show that theirs do not
+            check_masks(self.scope.protocol, coalition, self.run.view(coalition, self.run.scope.rounds))
+
     def _report(self, coalition: tuple[Party, ...]) -> Report:
+        self._check_masks(coalition)
         rehearsed = self._by_sums(coalition, whole=True)
         report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
-        unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
+        unproved = [victim for victim, error in report.proof_errors.items() if not error <= PROVED]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
             known = self.worst_case.knowledge(coalition)
-            report.at_worst = () if known is None else self.worst_case.victims(coalition, known)
-            report.fewest = None if known is None else len(known.run.contributors[0])
+            found = () if known is None else self.worst_case.victims(coalition, known)
+            report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
+            report.fewest = None if known is None else self.worst_case.fewest(known)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
-            report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
+            report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
         if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
@@ -153,15 +189,15 @@ class Auditor:
         outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
         return scope.rounds > 1 and (outside or not common)
 
-    def _epsilon(self, company: int | None) -> float | None:
+    def _epsilon(self, company: int | None) -> EpsilonBound | None:
         """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""
         scope = self.scope
         if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
             return None
         if company is None:
-            return 0.0  # it saw nothing
+            return EpsilonBound(0.0, BoundKind.NOTHING_SEEN)
         noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=company)
-        return noise.epsilon(scope.delta, scope.rounds)
+        return noise.best_epsilon(scope.delta, scope.rounds)
 
     @staticmethod
     def _add(report: Report, more: Report) -> None:
@@ -169,12 +205,12 @@ class Auditor:
         report.safe_rounds = min(each.safe_rounds for each in (report, more) if each.exposed or each is more)
         report.exposed = {**more.exposed, **report.exposed}
         report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
+        report.proof_errors = more.proof_errors | report.proof_errors
         report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
         report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
         report.unsure = tuple(party for party in more.unsure if party not in {*report.exposed, *report.nearly})
         report.smallest_group = min(report.smallest_group, more.smallest_group)
-        if report.epsilon is not None and more.epsilon is not None:
-            report.epsilon = max(report.epsilon, more.epsilon)
+        report.epsilon_bound = _larger(report.epsilon_bound, more.epsilon_bound)
         report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
 
     def assess(self, coalition: tuple[Party, ...]) -> Assessment:
@@ -183,13 +219,20 @@ class Auditor:
             return self._assess(coalition)
 
     def _assess(self, coalition: tuple[Party, ...]) -> Assessment:
+        self._check_masks(coalition)
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
-            return Assessment(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
+            group = _group(sums.rows, len(sums.victims), sums.bits, self.scope)
+            return Assessment(sums.victims, sums.safe_rounds, group)
+        if self.sparse is not None:
+            found = self._search(self.sparse, coalition)
+            group = 1 if found.victims else found.group or len(self.scope.parties)
+            return Assessment(found.victims, found.exposure.safe_rounds, group)
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
-        return Assessment(victims, safe, _group(known.rows, len(victims), self.scope))
+        bits = {} if known.only_sums else known.bits
+        return Assessment(victims, safe, _group(known.rows, len(victims), bits, self.scope))
 
     def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
         """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
@@ -202,9 +245,25 @@ class Auditor:
         foreign = not is_shipped(self.scope.protocol)
         return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
+    def recipes(self, coalition: tuple[Party, ...]) -> dict[Party, Recipe]:
+        """Returns how a coalition recovers each victim's vector, or some entries of it; not of rehearsed rounds."""
+        if self.sparse is None:
+            known = self._knowledge(coalition)
+        elif self._search(self.sparse, coalition).victims:
+            known = self.sparse.prove(coalition)
+        else:
+            return {}
+        return {victim: recipe for victim, recipe in known.recipes().items() if victim in known.victims}
+
+    def _search(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> ExposingPatterns:
+        found = sparse.search(coalition)
+        if sparse.run.aborted is not None and not found.victims:
+            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted})") from sparse.run.aborted
+        return found
+
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
-        if self.run.aborted is not None and not known.victims:
+        if self.run.aborted is not None and self.sparse is None and not known.victims:
             raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
@@ -215,10 +274,45 @@ class Auditor:
         return known
 
     def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
-        run, scope, known = self.run, self.scope, self._knowledge(coalition)
-        notes = []
-        if run.scope.rounds < scope.rounds:
-            notes.append(Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition))
+        if self.sparse is not None:
+            return self._of_entries(self.sparse, coalition)
+        run, known = self.run, self._knowledge(coalition)
+        victims = known.victims
+        report = self._of_knowledge(coalition, known)
+        report.safe_rounds = run.safe_rounds(coalition) if victims else run.scope.rounds
+        if run.scope.rounds < self.scope.rounds:
+            note = Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition)
+            report.notes = (note, *report.notes)
+        for victim, recipe in report.exposed.items():
+            report.fractions[victim] = len(recipe.pieces) / run.entries if isinstance(recipe, Recipe) else 1.0
+        return report
+
+    def _of_entries(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> Report:
+        """Returns the report on sparse vectors: how many entries are exposed at full length, and recipes for some."""
+        found, general = self._search(sparse, coalition), self._knowledge(coalition)
+        known = sparse.prove(coalition) if found.victims else None
+        report = self._of_knowledge(coalition, general if known is None else known)
+        exposure = found.exposure
+        if known is None:
+            # Patterns were run that are too rare to count.
+            report.exposed, report.nearly, report.errors, report.proof_errors = {}, (), {}, {}
+            report.bits = {party: bits for party, bits in general.bits.items() if party not in general.exact}
+        else:
+            report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in general.bits.items()}
+            if missing := tuple(party for party in exposure.by_victim if party not in {*known.exact, *known.victims}):
+                report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=missing),)
+        company = self.company(coalition, general.group)
+        report.epsilon_bound, report.company = self._epsilon(company), company
+        report.smallest_group = 1 if report.victims else found.group or len(self.scope.parties)
+        report.safe_rounds = exposure.safe_rounds if report.victims else exposure.rounds
+        report.fractions = {victim: exposure.fractions.get(victim, 1.0) for victim in report.exposed}
+        report.sparse, report.watched = exposure, exposure.rounds
+        report.averages = exposure.rounds if sparse.run.averages == sparse.run.scope.rounds else sparse.run.averages
+        return report
+
+    def _of_knowledge(self, coalition: tuple[Party, ...], known: Knowledge) -> Report:
+        """Returns the report on what a coalition knows, with the proof of its recipes."""
+        run, scope, notes = known.run, self.scope, []
         if run.aborted is not None:
             notes.append(Remark.of(NoteCode.NO_AVERAGE, error=str(run.aborted)))
         if known.drowned:
@@ -226,14 +320,15 @@ class Auditor:
             notes.append(Remark.of(NoteCode.LOST_IN_ROUNDING, parties=tuple(known.drowned), bits=bits))
         victims, company = known.victims, self.company(coalition, known.group)
         found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
+        proof, noise = {victim: run.error(found[victim], victim) for victim in found}, scope.terms.settings.noise
         return Report(
             *self._identify(coalition),
             exposed=dict(found),
-            safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
-            smallest_group=_group(known.rows, len(victims), scope),
+            safe_rounds=run.scope.rounds,
+            smallest_group=_group(known.rows, len(victims), known.bits, scope),
             bits=known.bits,
             most_bits=run.spread.most,
-            epsilon=self._epsilon(company),
+            epsilon_bound=self._epsilon(company),
             company=company,
             delta=scope.delta,
             nearly=tuple(victim for victim in victims if victim not in found),
@@ -242,12 +337,14 @@ class Auditor:
             watched=run.scope.rounds,
             averages=run.averages,
             seed=scope.seed,
-            fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
-            errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
+            errors=self._replay_noisily(run).errors(found, run.scope.rounds) if found and noise else proof,
+            proof_errors=proof,
+            noise=noise,
             heard=self._collect_metadata(coalition),
             notes=tuple(notes),
             faults=scope.injected_faults,
+            known_draws=tuple(scope.terms.known_draws),
             rows=known.rows,
         )
 
@@ -255,9 +352,10 @@ class Auditor:
         scope, sums = self.scope, rehearsed.sums(coalition)
         if not rehearsed.averages:
             raise _no_average(scope.rounds)
-        errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
+        proof, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
+        replayed, noise = rehearsed.rounds_to_replay(sums.recipes), scope.terms.settings.noise
         notes = [Remark.of(NoteCode.ONLY_SUMS)]
-        if sums.recipes and not errors:
+        if sums.recipes and not proof:
             notes.append(Remark.of(NoteCode.NOT_REPLAYED))
         if sums.together:
             notes.append(Remark.of(NoteCode.UNMASKED_WITHOUT_RECIPE))
@@ -266,10 +364,10 @@ class Auditor:
             *self._identify(coalition),
             exposed=exposed,
             safe_rounds=sums.safe_rounds,
-            smallest_group=_group(sums.rows, len(sums.victims), scope),
+            smallest_group=_group(sums.rows, len(sums.victims), sums.bits, scope),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
-            epsilon=self._epsilon(company),
+            epsilon_bound=self._epsilon(company),
             company=company,
             delta=scope.delta,
             nearly=tuple(sums.nearly),
@@ -279,9 +377,12 @@ class Auditor:
             averages=rehearsed.averages,
             seed=scope.seed,
             fractions=dict.fromkeys(exposed, 1.0),
-            errors=errors,
+            errors=rehearsed.noisy.errors(sums.recipes, replayed) if replayed and noise else proof,
+            proof_errors=proof,
+            noise=noise,
             notes=tuple(notes),
             faults=scope.injected_faults,
+            known_draws=tuple(scope.terms.known_draws),
             rows=sums.rows,
         )
 
@@ -305,9 +406,18 @@ class Auditor:
         return {link: (count, volume[link]) for link, count in sorted(messages.items())}
 
 
-def _group(rows: NDArray[np.int64], victims: int, scope: Scope) -> int:
-    """Returns T of what a coalition knows. Who is known nearly, in spite of what changes, stands out as well."""
-    return 1 if victims else smallest_class(rows) or len(scope.parties)
+def _group(rows: NDArray[np.int64], victims: int, bits: Mapping[Party, float], scope: Scope) -> int:
+    """Returns T of what a coalition knows: by algebra, and no more than the bits that it knows allow.
+
+    Who is known nearly, in spite of what changes, stands out as well.
+    """
+    exact = 1 if victims else smallest_class(rows) or len(scope.parties)
+    return min(exact, largest_group(max(bits.values(), default=0.0), exact))
+
+
+def _larger(one: EpsilonBound | None, other: EpsilonBound | None) -> EpsilonBound | None:
+    """Returns the larger of two bounds, the first if they are equal; None if the first is."""
+    return one if one is None or other is None or one.epsilon >= other.epsilon else other
 
 
 def _no_average(rounds: int, why: str = "") -> ConfigError:
@@ -334,8 +444,14 @@ def _in_numbers() -> Iterator[None]:
 class WorstSeedAuditor:
     """Auditor that reports on each coalition with the seed, of those tried, that exposes most to it."""
 
-    def __init__(self, scope: Scope, *, guard: bool = False) -> None:
-        self._first, self._others = Auditor(scope, guard=guard), dict[int, Auditor]()
+    def __init__(self, scope: Scope, *, rehearse: bool = False, guard: bool = False) -> None:
+        self._first, self._others = Auditor(scope, rehearse=rehearse, guard=guard), dict[int, Auditor]()
+        self._rehearse = rehearse
+
+    def victims(self, coalition: tuple[Party, ...]) -> list[Party]:
+        """Returns whom a coalition exposes with the worst seed, without proof."""
+        others = (list(each.victims) for each in self._first.seeds.exposing_seeds(coalition))
+        return max((self._first.assess(coalition).victims, *others), key=len)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it."""
@@ -355,5 +471,7 @@ class WorstSeedAuditor:
         if seed not in self._others:
             before = self._first
             scope = before.scope.with_later_seed(seed - before.scope.seed)
-            self._others[seed] = Auditor(scope, worst_case=before.worst_case, seeds=before.seeds)
+            self._others[seed] = Auditor(
+                scope, rehearse=self._rehearse, worst_case=before.worst_case, seeds=before.seeds
+            )
         return self._others[seed]

@@ -4,7 +4,7 @@ Decisions (exit codes, colours, refusals, files) read these types. Sentences are
 sentence can be reworded without changing what the program does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -95,7 +95,7 @@ class NoteCode(StrEnum):
     PARTLY_NOT_LINEAR = "partly_not_linear"
     FAILED = "failed"
     COALITIONS_SAMPLED = "coalitions_sampled"
-    ENTRIES_SAMPLED = "entries_sampled"
+    SELECTIONS = "selections"
     EXPOSED_IF_STATIC = "exposed_if_static"
     WORST_CASE_SKIPPED = "worst_case_skipped"
 
@@ -123,8 +123,9 @@ class AssumptionCode(StrEnum):
     NOISE = "noise"
     PRIOR = "prior"
     SEMI_HONEST = "semi_honest"
-    ENTRIES_SAMPLED = "entries_sampled"
+    SELECTIONS = "selections"
     OPEN_LINKS = "open_links"
+    KNOWN_DRAWS = "known_draws"
     COALITIONS_SAMPLED = "coalitions_sampled"
     REPRESENTATIVE = "representative"
     FAULTS_NOT_REPEATED = "faults_not_repeated"
@@ -198,6 +199,69 @@ class Step:
     parameters: tuple[tuple[str, Any], ...] = ()
 
 
+class PatternBasis(StrEnum):
+    """Code of how often the selections of a sparse vector occur, as an audit counts them."""
+
+    PROBABILITY = "probability"
+    """Chance selects entries. The probabilities of all selections are computed."""
+    ASSUMED = "assumed"
+    """Vectors that were not given select entries. Parties are assumed to select them independently, at their share."""
+    VECTORS = "vectors"
+    """The given vectors select entries. All of them are counted."""
+    SAMPLED = "sampled"
+    """Too many selections, or an unknown rule: some are sampled."""
+
+
+LEAST_PROBABILITY = 1e-6
+"""Probability of at least one exposed entry from which on a coalition counts as exposing somebody."""
+CONFIDENCE = 0.999
+"""Confidence of the upper bound on the probability that an entry is exposed, where selections are sampled."""
+
+
+@dataclass(frozen=True)
+class EntryExposure:
+    """Entries of sparse vectors that one coalition recovers, over all entries of a model."""
+
+    basis: PatternBasis
+    """How selections are counted."""
+    length: int
+    """Entries of a vector."""
+    rounds: int
+    """Number of rounds that are counted."""
+    exposed_entries: float
+    """Expected number of entries at which somebody is exposed, over all rounds; exact if vectors are given."""
+    probability: float
+    """Probability that there is at least one such entry."""
+    by_victim: Mapping[str, float]
+    """Expected number of exposed entries of each party that has any."""
+    patterns: int
+    """Number of selections that were analysed. One may stand for many that are alike."""
+    vectors: int = 1
+    """Number of vectors that each party contributes in these rounds: one if they are static."""
+    most_entries: float | None = None
+    """Upper bound on `exposed_entries` with confidence `CONFIDENCE`, if selections were sampled."""
+    if_static: bool = False
+    """Whether the numbers are those of static models, and so upper bounds for models that drift little."""
+    exact: bool = False
+    """Whether nothing was sampled or assumed, and the code is known to treat entries of a selection alike."""
+    safe_rounds: int = 0
+    """Number of rounds after which the probability is still below `LEAST_PROBABILITY`."""
+
+    @property
+    def exposes(self) -> bool:
+        """Whether the probability is large enough to count."""
+        return self.probability >= LEAST_PROBABILITY
+
+    @property
+    def fractions(self) -> dict[str, float]:
+        """Expected fraction of the entries of each party that is exposed."""
+        return {victim: count / (self.length * self.vectors) for victim, count in self.by_victim.items()}
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the exposure as plain data."""
+        return {**asdict(self), "by_victim": dict(self.by_victim), "exposes": self.exposes}
+
+
 @dataclass(frozen=True)
 class Coverage:
     """Part of a question that the report on one coalition analysed."""
@@ -218,8 +282,8 @@ class Coverage:
     """Number of seeds tried for who takes part; 0 if nothing is sampled."""
     worst_seed: bool = False
     """Whether the report is on the worst of these seeds."""
-    entries: int = 1
-    """Number of sampled entries; 1 if one entry stands for all."""
+    sparse: EntryExposure | None = None
+    """Selections that were analysed, where parties select entries; None if one entry stands for all."""
     fewest: int | None = None
     """Fewest contributors to a sum that the settings allow, if that worst case was analysed and is smaller."""
     worst_case: bool = False
@@ -231,13 +295,14 @@ class Coverage:
         return (
             self.rounds_analysed == self.rounds == self.rounds_with_average
             and not self.seeds
-            and self.entries == 1
+            and (self.sparse is None or (self.sparse.exact and not self.sparse.exposed_entries))
             and self.worst_case
         )
 
     def __str__(self) -> str:
         rounds = f"rounds={self.rounds_analysed}/{self.rounds} drift={self.drift} dropout={self.dropout:g}"
-        return f"{rounds} faults={self.faults} seeds={self.seeds} entries={self.entries} fewest={self.fewest}"
+        patterns = "" if self.sparse is None else f" length={self.sparse.length} patterns={self.sparse.patterns}"
+        return f"{rounds} faults={self.faults} seeds={self.seeds}{patterns} fewest={self.fewest}"
 
     def plain(self) -> dict[str, Any]:
         """Returns the coverage as plain data."""
@@ -267,6 +332,18 @@ class PlanCoverage:
     def everything(self) -> bool:
         """Whether all coalitions and all rounds are covered."""
         return self.coalitions == self.of_coalitions and self.rounds == self.of_rounds
+
+
+def remark_selections(code: StrEnum, exposures: Sequence[EntryExposure]) -> Remark:
+    """Returns how the selections of sparse vectors were counted for some coalitions, with the largest numbers."""
+    bases = [each.basis for each in exposures]
+    return Remark.of(
+        code,
+        basis=max(bases, key=list(PatternBasis).index).value,
+        length=exposures[0].length,
+        probability=max(each.probability for each in exposures),
+        most=max(each.exposed_entries if each.most_entries is None else each.most_entries for each in exposures),
+    )
 
 
 def plain_remarks(remarks: Iterable[Remark]) -> list[Mapping[str, Any]]:

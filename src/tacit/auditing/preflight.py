@@ -2,30 +2,35 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.findings import NoteCode, Remark
-from tacit.auditing.proofs import argument_for
-from tacit.auditing.render.notes import render_refusal
+from tacit.auditing.findings import NOT_AUDITED_CODES, EntryExposure, NoteCode, Remark, remark_selections
+from tacit.auditing.proofs import arguments_for, best_argument
+from tacit.auditing.render.notes import render_argued_refusal, render_refusal, render_unaudited
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import choose_by_size
+from tacit.auditing.scope import LENGTH, Scope
+from tacit.auditing.search.coalitions import choose_by_size, count_coalitions, list_coalitions
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.errors import LeakRefused, NotLinear
+from tacit.core.errors import LeakRefused, NotAudited, NotLinear, TacitError
 from tacit.core.protocol import Protocol, Terms
+from tacit.core.protocol_facts import PrivacyArgument
 from tacit.core.suite import Party
+from tacit.protocols import is_shipped
 
 MOST_WORK, MOST_STEPS = 20_000, 128
 """Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
+QUICK_WORK = 10_000
+"""The same, up to which settings are audited although an argument settles them. An audit takes about a second then."""
 STILL_ROUNDS = 2
 """Rounds, at least, over which static models are analysed."""
-POSITIONS = 64
-"""Entries of a sparse vector that are sampled."""
+MOST_SCREENED = 2_000
+"""Coalitions of one size, at most, that are all screened for exposed entries of sparse vectors."""
 REMEMBERED = 256
 
 _found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[Remark, ...]]] = OrderedDict()
@@ -38,10 +43,13 @@ def preflight(
     adversary: int,
     rounds: int,
     vectors: Mapping[Party, NDArray[Any]] | None = None,
+    length: int = LENGTH,
 ) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
-    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note.
+    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note. What is
+    too large for an audit needs an argument. Under `allow_leaks` nothing is refused, and the notes say why there is
+    neither audit nor argument, as far as that is known.
 
     Args:
         protocol: the protocol.
@@ -49,35 +57,98 @@ def preflight(
         adversary: size of the coalitions, besides single parties and the server.
         rounds: number of rounds that the adversary observes.
         vectors: vectors by whose size entries are selected, where the protocol does that.
+        length: length of the vectors, which matters where entries are selected, and on which protocols that are not
+            shipped are tried.
+
+    Raises:
+        LeakRefused: if somebody's vector is shown.
+        NotAudited: if nothing is known about that.
     """
-    parties, settings = terms.parties, terms.settings
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
-    if settings.allow_leaks or protocol.leaks_by_design:
+    if protocol.leaks_by_design:
         return ()
-    if too_long(protocol, terms):
-        argument = argument_for(protocol, terms, adversary, rounds, "free")
-        if argument is None or argument.exposes:
-            return (Remark.of(NoteCode.TOO_LONG, argument=""),)
-        own = argument.statement
-        return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+    if terms.settings.allow_leaks:
+        return _find_gaps(protocol, terms, adversary, rounds, length)
+    if (long := too_long(protocol, terms)) or _count_work(protocol, terms) > QUICK_WORK:
+        argument = _find_argument(protocol, terms, adversary, rounds)
+        if argument is not None and not argument.exposes:
+            own = argument.statement
+            return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
+        if argument is not None and long:
+            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings))
+        if long:
+            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
     if vectors is not None and terms.selective:
-        refused, notes = _look(protocol, terms, adversary, rounds, vectors)
+        refused, notes = _look(protocol, terms, adversary, rounds, vectors, length)
     else:
-        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
-        if key not in _found:
-            _found[key] = _look(protocol, terms, adversary, rounds, None)
-            while len(_found) > REMEMBERED:
-                _found.popitem(last=False)
-        refused, notes = _found[key]
+        refused, notes = _look_once(protocol, terms, adversary, rounds, length)
     if refused is not None:
         raise LeakRefused(refused[1], refused[0])
+    if gaps := [note for note in notes if note.code in NOT_AUDITED_CODES]:
+        raise NotAudited(render_unaudited(gaps[0]))
     return notes
+
+
+def _look_once(
+    protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int
+) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
+    """Returns what `_look` does. The same settings are looked at once."""
+    tried = length if terms.selective or not is_shipped(protocol) else LENGTH
+    key = protocol, tuple(terms.parties), adversary, rounds, tried, msgspec.json.encode(terms.settings)
+    if key not in _found:
+        _found[key] = _look(protocol, terms, adversary, rounds, None, tried)
+        while len(_found) > REMEMBERED:
+            _found.popitem(last=False)
+    return _found[key]
+
+
+def _find_gaps(protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int) -> tuple[Remark, ...]:
+    """Returns why settings that may leak have neither audit nor argument.
+
+    Shipped protocols that an audit takes little time for have one on demand. Others may be none that it can follow.
+    """
+    if too_long(protocol, terms):
+        known = _find_argument(protocol, terms, adversary, rounds)
+        return () if known is not None else (Remark.of(NoteCode.TOO_LONG, argument=""),)
+    if is_shipped(protocol):
+        return ()
+    try:
+        _, notes = _look_once(protocol, terms, adversary, rounds, length)
+    except TacitError as error:  # such as rounds none of which has an average
+        return (Remark.of(NoteCode.FAILED, error=str(error)),)
+    return tuple(note for note in notes if note.code in NOT_AUDITED_CODES)
+
+
+def _find_argument(protocol: Protocol, terms: Terms, adversary: int, rounds: int) -> PrivacyArgument | None:
+    """Returns an argument that settles settings: one that a vector is shown, or else the best of all that none is.
+
+    Where dropouts make sums smaller, an argument about rounds without any does not settle them.
+    """
+    found = arguments_for(protocol, terms, adversary, rounds, "free")
+    if (shown := next((each for each in found if each.exposes), None)) is not None:
+        return shown
+    best = best_argument(found)
+    return None if best is None or not (best.dropouts or _needs_everybody(terms, adversary)) else best
+
+
+def _needs_everybody(terms: Terms, adversary: int) -> bool:
+    """Says whether dropouts make no sum smaller, wherever colluding neighbours are."""
+    around = ((party, *islice(terms.peers(party), adversary - 1)) for party in terms.parties)
+    return all(terms.worst_dropouts(members, 1) is None for members in around)
 
 
 def too_long(protocol: Protocol, terms: Terms) -> bool:
     """Says whether an audit takes longer than somebody would wait for it."""
-    steps = max(len(terms.steps(kind)) for kind in protocol.messages)
-    return steps > MOST_STEPS or steps * terms.work > MOST_WORK
+    return _count_steps(protocol, terms) > MOST_STEPS or _count_work(protocol, terms) > MOST_WORK
+
+
+def _count_steps(protocol: Protocol, terms: Terms) -> int:
+    return max(len(terms.steps(kind)) for kind in protocol.messages)
+
+
+def _count_work(protocol: Protocol, terms: Terms) -> int:
+    """Returns about how many messages, shares and masks all steps of a round take."""
+    return _count_steps(protocol, terms) * terms.work
 
 
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:
@@ -99,13 +170,20 @@ def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple
 
 
 def _look(
-    protocol: Protocol, terms: Terms, adversary: int, rounds: int, vectors: Mapping[Party, NDArray[Any]] | None
+    protocol: Protocol,
+    terms: Terms,
+    adversary: int,
+    rounds: int,
+    vectors: Mapping[Party, NDArray[Any]] | None,
+    length: int,
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
     """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
-    entries = POSITIONS if terms.selective else None
 
     def scope(rounds: int, drift: Drift) -> Scope:
-        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors)
+        return Scope(protocol, terms, rounds, drift, vectors=vectors, length=length)
+
+    if terms.selective and (screened := _screen(scope(rounds, "free"), adversary)) is not None:
+        return (screened, render_refusal(screened, terms.settings)), ()
 
     notes: list[Remark] = []
     several: list[tuple[Party, ...]] = []
@@ -114,14 +192,13 @@ def _look(
         if not sample.exhaustive:
             counts = {"size": sample.size, "coalitions": sample.coalitions, "analysed": sample.covered}
             notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
-    if terms.selective:
-        notes.append(Remark.of(NoteCode.ENTRIES_SAMPLED, entries=POSITIONS))
-    suspects, worst_case = several, WorstCase(scope(1, "free"))
+    suspects, worst_case, exposures = several, WorstCase(scope(1, "free")), list[EntryExposure]()
     try:
         # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)
         verdicts = {coalition: still.assess(coalition) for coalition in several}
         suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
+        exposures += _list_exposures(still, [coalition for coalition in several if coalition not in suspects])
         if suspects:
             first = min(suspects, key=lambda coalition: verdicts[coalition].safe_rounds)
             within, victims = verdicts[first].safe_rounds + 1, tuple(verdicts[first].victims)
@@ -129,11 +206,11 @@ def _look(
     except NotLinear as error:
         notes.append(Remark.of(NoteCode.PARTLY_NOT_LINEAR, error=str(error)))
     try:
-        found = (
-            exposure(Auditor(scope(rounds, "free"), rehearse=True, worst_case=worst_case), suspects)
-            if suspects
-            else None
-        )
+        found = None
+        if suspects:
+            free = Auditor(scope(rounds, "free"), rehearse=True, worst_case=worst_case)
+            found = exposure(free, suspects)
+            exposures += _list_exposures(free, suspects)
         if found is not None:
             report = Auditor(scope(rounds, "free")).report(found)
             return (report, render_refusal(report, terms.settings)), ()
@@ -142,9 +219,31 @@ def _look(
             return (report, render_refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
         return None, (Remark.of(NoteCode.NOT_LINEAR, error=str(error)),)
+    if exposures:
+        notes.append(remark_selections(NoteCode.SELECTIONS, exposures))
     if missed := sum(not worst_case.in_time(coalition) for coalition in several):
         notes.append(Remark.of(NoteCode.WORST_CASE_SKIPPED, skipped=missed, coalitions=len(several)))
     return None, tuple(notes)
+
+
+def _list_exposures(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> list[EntryExposure]:
+    """Returns the exposed entries of sparse vectors for coalitions that were assessed; none of vectors as a whole."""
+    sparse = auditor.sparse
+    return [] if sparse is None else [sparse.search(coalition).exposure for coalition in coalitions]
+
+
+def _screen(scope: Scope, adversary: int) -> Report | None:
+    """Returns the report on the coalition that recovers most entries of sparse vectors, if one of a size does."""
+    auditor, protocol, parties = Auditor(scope), scope.protocol, scope.parties
+    if auditor.sparse is None:
+        return None
+    for size in sorted({1, adversary}):
+        if count_coalitions(protocol, parties, size) <= MOST_SCREENED:
+            found = auditor.sparse.screen(list_coalitions(protocol, parties, size))
+            report = None if found is None else auditor.report(found)
+            if report is not None and report.victims:
+                return report
+    return None
 
 
 def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
@@ -153,5 +252,7 @@ def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tu
         known = worst_case.knowledge(coalition) if worst_case.in_time(coalition) else None
         if known is not None and known.victims:
             alone = known.run.scope
-            return Auditor(alone).report(worst_case.members(coalition)), [fault.party or "" for fault in alone.faults]
+            report = Auditor(alone).report(worst_case.members(coalition))
+            if report.victims:
+                return report, [fault.party or "" for fault in alone.faults]
     return None

@@ -4,6 +4,7 @@ A protocol gives its arguments itself (`Terms.arguments`), wherever its terms me
 states and proves each under its name. All are about parties that follow the protocol.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,8 +16,12 @@ from tacit.protocols import is_shipped
 def argument_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
 ) -> PrivacyArgument | None:
-    """Returns the best of all arguments: one that allows for dropouts or, if none does, by which least is learnt."""
-    found = arguments_for(protocol, terms, coalition_size, rounds, drift)
+    """Returns the best of all arguments for these coalitions, if there is one."""
+    return best_argument(arguments_for(protocol, terms, coalition_size, rounds, drift))
+
+
+def best_argument(found: Iterable[PrivacyArgument]) -> PrivacyArgument | None:
+    """Returns the best of some arguments: one that allows for dropouts or, if none does, by which least is learnt."""
     return min(found, key=lambda each: (not each.dropouts, each.bits), default=None)
 
 

@@ -74,8 +74,19 @@ class Question:
     dropout: float = 0.0
     noise: float = 0.0
     prior: float | None = None
-    entries: int | None = None
+    length: int | None = None
+    """Length of the vectors; None for the length that audits take unless told."""
     open_links: bool = False
+
+    def __post_init__(self) -> None:
+        """Takes noise that is given as a setting for the noise of the question; raises ConfigError if it is another."""
+        given = self.options.get("noise")
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            return  # what is no number is named with all that is wrong
+        if self.noise and self.noise != given:
+            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; give it once")
+        object.__setattr__(self, "noise", given)
+        object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name != "noise"})
 
     @property
     def command(self) -> str:
@@ -104,7 +115,7 @@ class Question:
             dropout=self.dropout,
             noise=self.noise,
             prior=self.prior,
-            entries=self.entries,
+            length=self.length,
             sealed=not self.open_links,
         )
         for members in self.coalitions():
@@ -123,7 +134,7 @@ class Question:
     def _changed_fields(self) -> Iterator[tuple[str, Any]]:
         """Yields what differs from what is asked unless something is set."""
         standard = Question(self.protocol, self.parties)
-        for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "entries"):
+        for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "length"):
             if getattr(self, name) != getattr(standard, name):
                 yield name, getattr(self, name)
 

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.findings import Coverage, Remark, Verdict
+from tacit.auditing.findings import Coverage, EntryExposure, Remark, Verdict
 from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
 from tacit.core.suite import Party
+from tacit.privacy.epsilon_bounds import EpsilonBound
 
 
 @dataclass
@@ -31,19 +32,19 @@ class Report:
     """Number of rounds after which nobody is exposed yet."""
     smallest_group: int
     """Anonymity set, the T of paper 002: the fewest parties whose contributions the coalition cannot tell apart. It is
-    the number of all parties if the coalition can compute nothing, and 1 if somebody stands out, exposed or not."""
+    the number of all parties if the coalition can compute nothing, and 1 if somebody stands out, exposed or not. It is
+    never larger than a sum may be that shows as many `bits`: ½ log₂(T/(T − 1)) of each entry."""
     bits: dict[Party, float] = field(default_factory=dict)
     """Most bits that the coalition knows of an entry of each other party; empty if there are too many parties."""
     most_bits: float = 0.0
     """Bits of an entry."""
-    epsilon: float | None = None
-    """Privacy loss ε of any other party's data over all rounds, from the noise of `company` parties. None without
-    noise, or without a bound on how far data can move a vector."""
+    epsilon_bound: EpsilonBound | None = None
+    """Least bound on `epsilon` that is proved, and the kind of proof."""
     company: int | None = None
     """Number of parties whose noise `epsilon` counts: the fewest behind any sum that the coalition saw. It is 1 over
     several rounds of a protocol in which others pass on what it did not see, and None if it saw nothing."""
-    epsilon_at_worst: float | None = None
-    """Privacy loss ε in the worst case of dropouts; None if that was not analysed."""
+    epsilon_bound_at_worst: EpsilonBound | None = None
+    """Least bound on `epsilon_at_worst` that is proved, and the kind of proof."""
     delta: float = 0.0
     """Probability δ with which the bound `epsilon` may fail."""
     nearly: tuple[Party, ...] = ()
@@ -53,7 +54,8 @@ class Report:
     drowned: tuple[Party, ...] = ()
     """Parties whose vectors rounding hides: with more digits per entry they would be exposed."""
     at_worst: tuple[Party, ...] | None = None
-    """Parties exposed in a single round in the worst case of dropouts; None if that was not analysed."""
+    """Parties exposed in the worst case of dropouts: in a single round with the fewest contributors, or in the analysed
+    rounds anyway. None if the worst case was not analysed."""
     fewest: int | None = None
     """Contributors left in that worst case."""
     dropout: float = 0.0
@@ -71,18 +73,27 @@ class Report:
     first_seed: int | None = None
     """First of the seeds, if this report is on the worst of them; None if the worst was not asked for."""
     fractions: dict[Party, float] = field(default_factory=dict)
-    """Fraction of each victim's sampled entries that is exposed."""
+    """Expected fraction of each victim's entries that is exposed."""
+    sparse: EntryExposure | None = None
+    """Exposed entries at the full length of the model, where parties select the entries that they share."""
     entries: int = 1
-    """Number of sampled entries; 1 if one stands for all."""
+    """Number of entries that recipes were replayed on; 1 if one stands for all."""
     errors: dict[Party, float] = field(default_factory=dict)
-    """Error of each recipe when replayed on a real transcript, in a ring of 64 bits. With fewer bits it may be larger,
-    as `bits` says."""
+    """Error of each recipe when replayed on a real transcript: largest distance of an entry from the victim's vector.
+    Noise of the settings is in it. Without noise it is the same as `proof_errors`."""
+    noise: float = 0.0
+    """Standard deviation of the noise that each party adds to every entry, by the settings."""
+    proof_errors: dict[Party, float] = field(default_factory=dict)
+    """Error of each recipe when replayed without noise and in a ring of 64 bits, which proves the algebra. With fewer
+    bits it may be larger, as `bits` says."""
     heard: dict[tuple[Party, Party], tuple[int, int]] = field(default_factory=dict)
     """Metadata that an eavesdropper learns from sealed links: messages and bytes by sender and receiver."""
     notes: tuple[Remark, ...] = ()
     """Notes that the reader should know."""
     faults: int = 0
     """Number of faults that were injected besides dropouts."""
+    known_draws: tuple[str, ...] = ()
+    """Names of secret numbers of the protocol that count as known to the coalition."""
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """Basis of what the coalition knows of the others' vectors alone, modulo a small prime."""
 
@@ -127,10 +138,23 @@ class Report:
             faults=self.faults,
             seeds=self.seeds_tried,
             worst_seed=self.first_seed is not None,
-            entries=self.entries,
+            sparse=self.sparse,
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
         )
+
+    @property
+    def epsilon(self) -> float | None:
+        """Privacy loss ε of any other party's data over all rounds, from the noise of `company` parties.
+
+        None without noise, or without a bound on how far data can move a vector.
+        """
+        return None if self.epsilon_bound is None else self.epsilon_bound.epsilon
+
+    @property
+    def epsilon_at_worst(self) -> float | None:
+        """Privacy loss ε in the worst case of dropouts; None if that was not analysed."""
+        return None if self.epsilon_bound_at_worst is None else self.epsilon_bound_at_worst.epsilon
 
     @property
     def victims(self) -> list[Party]:

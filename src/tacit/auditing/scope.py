@@ -24,8 +24,8 @@ from tacit.runtime.simulation.faults import Fault, faults_from
 from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
-MOST_ENTRIES = 1000
-"""Positions that can be looked at, at most."""
+LENGTH = 100_000
+"""Length of vectors, if nobody says it."""
 EAVESDROPPER = "eavesdropper"
 """Name of the party that listens on the links, in a coalition. Its older name, "onlooker", works as well."""
 PROOF_BITS = 64
@@ -44,7 +44,7 @@ class Scope:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     entries: int | None = None
-    """Number of entries to sample, where entries differ."""
+    """Length of the vectors that are run on symbols; None for as few as say it all."""
     vectors: Mapping[Party, NDArray[np.float64]] | None = None
     """Vectors by whose size entries are selected."""
     links: Collection[tuple[Party, Party]] | None = None
@@ -63,8 +63,9 @@ class Scope:
     """Distance by which one sample, or one user, can move a vector; None for the norm of the settings."""
     delta: float = 1e-5
     """Probability δ with which the privacy bound may fail."""
-    length: int = 100_000
-    """Length of vectors, for what rounding adds to ε."""
+    length: int = LENGTH
+    """Length of vectors: for the number of exposed entries of sparse ones, for what rounding adds to ε, and to try
+    protocols that are not shipped on."""
 
     @classmethod
     def of(
@@ -76,6 +77,7 @@ class Scope:
         faults: Iterable[Fault | Mapping[str, Any]] = (),
         dropout: float = 0.0,
         noise: float | None = None,
+        length: int | None = None,
         beside: Collection[str] = (),
         **others: Any,
     ) -> "Scope":
@@ -88,6 +90,7 @@ class Scope:
             faults: faults to inject.
             dropout: probability with which each party drops out of each round.
             noise: the setting of that name, which may be given apart.
+            length: length of vectors; that of the given ones, or `LENGTH`, unless set.
             beside: names that the caller accepts besides options, suggested for misspelt ones.
             others: further fields of the scope.
 
@@ -102,7 +105,10 @@ class Scope:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0
         terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems, beside)
-        scope = cls(entry, terms, faults=planned, dropout=float(dropout), noise=terms.settings.noise, **others)
+        if length is None:
+            length = _length_of(others.get("vectors"), terms.parties) or LENGTH
+        others |= {"length": length, "noise": terms.settings.noise}
+        scope = cls(entry, terms, faults=planned, dropout=float(dropout), **others)
         scope = replace(scope, faults=(*planned, *dropouts(entry, dropout, scope.seed)))
         if problems := scope.problems():
             raise ConfigError(problems)
@@ -117,7 +123,7 @@ class Scope:
         """Returns everything that is wrong with it."""
         problems = [
             f"{name} must be a whole number of at least 1, not {value!r}"
-            for name, value in (("rounds", self.rounds), ("entries", 1 if self.entries is None else self.entries))
+            for name, value in (("rounds", self.rounds), ("length", self.length))
             if not is_count(value)
         ]
         if (self.drift if isinstance(self.drift, str) else "") not in ("static", "free") and not _is_spread(self.drift):
@@ -130,8 +136,6 @@ class Scope:
             problems.append(f"sensitivity must be a length above 0, not {self.sensitivity!r}")
         if not isinstance(self.delta, float) or not 0 < self.delta < 1:
             problems.append(f"delta must lie between 0 and 1, not {self.delta!r}")
-        if not is_count(self.length):
-            problems.append(f"length must be a whole number of at least 1, not {self.length!r}")
         if self.prior is not None and not (_is_spread(self.prior) and self.prior > 0):
             problems.append(f"prior must be a standard deviation above 0, not {self.prior!r}")
         everyone = {*self.parties, SERVER}
@@ -141,8 +145,6 @@ class Scope:
             problems.append(f"links name {', '.join(strangers)}, who is nobody here")
         if not isinstance(self.sealed, bool):
             problems.append(f"sealed must be True or False, not {self.sealed!r}")
-        if self.entries is not None and is_count(self.entries) and self.entries > MOST_ENTRIES:
-            problems.append(f"entries={self.entries} are too many to look at; use at most {MOST_ENTRIES}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
             problems.append(f"seed must be a whole number, not {self.seed!r}")
         lying = self.stand_ins if self.stand_ins is not None else {}
@@ -150,8 +152,15 @@ class Scope:
             problems.append("stand_ins must give names of parties a coroutine function each")
         elif strangers := sorted(set(lying) - everyone):
             problems.append(f"stand_ins name {', '.join(strangers)}, who is nobody here")
-        if self.vectors is not None and not _are_vectors(self.vectors, self.parties):
-            problems.append("vectors must give every party one vector of numbers, all of one length")
+        if self.vectors is not None:
+            given = _length_of(self.vectors, self.parties)
+            if given is None:
+                problems.append("vectors must give every party one vector of finite numbers, all of one length")
+            elif is_count(self.length) and given != self.length:
+                problems.append(
+                    f"vectors have {given} entries, but models have length={self.length}; give vectors of models, "
+                    f"or leave out length"
+                )
         return problems
 
     def check(self, coalition: Sequence[Party]) -> None:
@@ -166,7 +175,10 @@ class Scope:
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
             raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
         if set(coalition) >= set(self.parties):
-            raise ConfigError("a coalition of everyone has nobody left to learn from")
+            raise ConfigError(
+                f"a coalition of everyone has nobody left to learn from; name at most {len(self.parties) - 1} of the "
+                f"{len(self.parties)} parties"
+            )
 
     @property
     def static(self) -> bool:
@@ -180,10 +192,11 @@ class Scope:
 
     @property
     def sampled(self) -> bool:
-        """Whether participation is sampled: whom the server asks, who shares masks with whom, or who drops out."""
+        """Whether chance is sampled: whom the server asks, who shares masks with whom, who drops out, known draws."""
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
-        return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
+        by_chance = bool(self.terms.known_draws) or any(0 < fault.chance < 1 for fault in self.faults)
+        return by_chance or not (everybody and self.terms.rounds_alike)
 
     @property
     def injected_faults(self) -> int:
@@ -259,11 +272,13 @@ def _are_links(links: Any) -> bool:
     )
 
 
-def _are_vectors(vectors: Any, parties: Sequence[Party]) -> bool:
+def _length_of(vectors: Any, parties: Sequence[Party]) -> int | None:
+    """Returns the length of vectors; None if there are none, or they are not one of finite numbers for each party."""
     if not isinstance(vectors, Mapping) or set(vectors) != set(parties):
-        return False
+        return None
     try:
         arrays = [np.asarray(each, dtype=np.float64) for each in vectors.values()]
     except (TypeError, ValueError):
-        return False
-    return len({each.shape for each in arrays}) == 1 and arrays[0].ndim == 1 and arrays[0].size > 0
+        return None
+    alike = len({each.shape for each in arrays}) == 1 and arrays[0].ndim == 1 and arrays[0].size > 0
+    return len(arrays[0]) if alike and all(np.isfinite(each).all() for each in arrays) else None

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tacit.auditing.findings import AssumptionCode, GapCode, Remark, Step, StepCode, Verdict, worst_verdict
+from tacit.auditing.findings import (
+    AssumptionCode,
+    GapCode,
+    Remark,
+    Step,
+    StepCode,
+    Verdict,
+    remark_selections,
+    worst_verdict,
+)
 from tacit.auditing.questions import Question
 from tacit.auditing.report import Report
 from tacit.core.suite import SERVER
@@ -73,26 +82,29 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
     )
     if first.rounds > 1:
         yield _drift_assumption(first)
-    if question.noise:
-        yield remark(code.NOISE, sigma=question.noise)
+    if first.noise:
+        yield remark(code.NOISE, sigma=first.noise)
     if question.prior is not None:
         yield remark(code.PRIOR, sigma=question.prior)
     yield remark(code.SEMI_HONEST)
-    if first.entries > 1:
-        yield remark(code.ENTRIES_SAMPLED, entries=first.entries)
+    if first.known_draws:
+        yield remark(code.KNOWN_DRAWS, names=first.known_draws)
+    if exposures := [report.sparse for report in reports if report.sparse is not None]:
+        yield remark_selections(code.SELECTIONS, exposures)
     if question.open_links:
         yield remark(code.OPEN_LINKS)
 
 
 def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
-    """Yields with which seeds participation was sampled, if it was."""
+    """Yields with which seeds participation, or numbers that count as known, were sampled, if they were."""
     first = reports[0]
     seed = first.seed if first.first_seed is None else first.first_seed
     seeds = min(report.seeds_tried for report in reports)
     if seeds == 1:
-        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed)
+        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed, drawn=first.known_draws)
     elif seeds:
-        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=seed + seeds - 1)
+        last = seed + seeds - 1
+        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=last, drawn=first.known_draws)
 
 
 def _collusion(reports: Sequence[Report]) -> Remark:
@@ -130,7 +142,7 @@ def _gaps(reports: Sequence[Report], question: Question) -> Iterator[Remark]:
     yield Remark.of(GapCode.MALICIOUS, searchable=entry is not None and "lies" in entry.attacks)
     yield Remark.of(GapCode.PRIOR_KNOWLEDGE)
     yield Remark.of(GapCode.METADATA)
-    if reports[0].entries > 1:
+    if reports[0].sparse is not None:
         yield Remark.of(GapCode.SELECTED_ENTRIES)
 
 

@@ -47,8 +47,12 @@ class Entropy(ABC):
         """Returns a number uniform in [0, 1), which audits treat as public."""
         return (int.from_bytes(self.bytes(8)) >> 11) * 2.0**-53
 
-    def secret_factor(self) -> float:
-        """Returns a secret factor for vectors, uniform in [0, 1). Audits cannot treat it as an unknown."""
+    def secret_factor(self, name: str = "factor") -> float:
+        """Returns a secret factor for vectors, uniform in [0, 1), by a name for `Terms.known_draws`.
+
+        Audits cannot treat it as an unknown.
+        """
+        del name
         return self.unit()
 
     def secret_number(self, name: str, sampler: Callable[["Entropy"], float]) -> Any:

@@ -110,6 +110,12 @@ class LeakRefused(TacitError):
         """The audit's report on the settings, if there is one."""
 
 
+class NotAudited(LeakRefused):
+    """No audit and no argument says what the settings expose, and `allow_leaks=True` was not passed."""
+
+    code = "not-audited"
+
+
 class NotLinear(TacitError):
     """A protocol computes a non-linear function of vectors, so the audit cannot determine what it exposes."""
 

@@ -7,11 +7,15 @@ its contribution continues from, and masks only with parties of equal lineage:
     L_0 = START, or a digest of what a program starts from
     L_t = H(L_{t−1}, round, contributors, units, sum)
 
+An average replaces the model of its own length and no other. So a party keeps the L_t of its last sum of each length,
+and signs all of them together (`merge_lineages`): rounds of one length do not make up for a missing sum of another.
+
 Parties of equal lineage have received the same inputs from outside, in the same order. Local work is not part of it:
 after a failed round every party keeps work of its own, and must not be locked out for that.
 """
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 
 from tacit.core.link import frame_parts
@@ -39,6 +43,17 @@ def extend_lineage(before: bytes, round_: int, contributors: tuple[Party, ...], 
 @lru_cache(maxsize=4)  # The names are the same for every party of a process that plays them all.
 def _frame_names(names: tuple[Party, ...]) -> bytes:
     return frame_parts(*(name.encode() for name in names))
+
+
+def merge_lineages(lineages: Mapping[int, bytes]) -> bytes:
+    """Returns the lineage of all models of a party, given that of its last sum of each length; empty if there is none.
+
+    That of a single length is the lineage of that length itself, so nothing is hashed twice where there is one model.
+    """
+    if len(lineages) < 2:
+        return next(iter(lineages.values()), b"")
+    parts = (part for length in sorted(lineages) for part in (length.to_bytes(8), lineages[length]))
+    return _hash_buffers(b"tacit/v1/lineage lengths", *parts)
 
 
 def digest_inputs(what: str, *inputs: Buffer) -> bytes:

@@ -20,6 +20,7 @@ from tacit.core.messages import Message
 from tacit.core.protocol_facts import (
     Claim,
     CoalitionQuery,
+    EntrySelection,
     ExchangePattern,
     ParticipationPolicy,
     PrivacyArgument,
@@ -27,6 +28,7 @@ from tacit.core.protocol_facts import (
     ReasonCode,
     Remedy,
     SecureSum,
+    SelectionMatrix,
 )
 from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
@@ -161,6 +163,19 @@ class Terms:
         return False
 
     @property
+    def selection(self) -> EntrySelection | None:
+        """How parties select entries, if they are `selective`; None if that is not known, and audits sample."""
+        return None
+
+    def prescribe(self, rounds: Sequence[SelectionMatrix]) -> "Terms | None":
+        """Returns terms under which parties select given entries, with a matrix for each round; for audits alone.
+
+        Later rounds repeat the matrices from the first on. None if the protocol selects nothing, or cannot be told.
+        """
+        del rounds
+        return None
+
+    @property
     def work(self) -> int:
         """About how many messages, shares and masks a step takes, for whoever has to decide whether to look at all."""
         return sum(len(self.peers(party)) for party in self.parties)
@@ -200,6 +215,15 @@ class Terms:
     def period(self) -> int:
         """After how many rounds they repeat themselves, but for who takes part and what is drawn."""
         return 1
+
+    @property
+    def known_draws(self) -> Collection[str]:
+        """Names of the secret factors and numbers that audits count as known to everybody; none by default.
+
+        For a number that hides a vector from nobody who knows a little else, and that makes the audit not linear as an
+        unknown: what is found then holds for an adversary who has it.
+        """
+        return ()
 
     def leaks(self) -> list[str]:
         """Returns why somebody would learn a single vector, as far as can be said beforehand."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.core.suite import Party
 
 PAPERS = {
@@ -132,6 +135,23 @@ class SecureSum:
     colluders: int | None
     """With how many parties the server may collude; None if that holds with high probability, by the number of
     neighbours that the settings give each party."""
+
+
+# --- which entries are shared ---------------------------------------------------------------------------------------
+
+SelectionMatrix: TypeAlias = NDArray[np.bool_]
+"""Who selects which entry: a row for each party, a column for each entry."""
+
+
+@dataclass(frozen=True)
+class EntrySelection:
+    """How parties select the entries of a vector that they share."""
+
+    probability: float
+    """Probability with which a party selects an entry; if the vector decides, the share of its entries."""
+    select: Callable[[NDArray[Any]], NDArray[np.bool_]] | None = None
+    """Given a vector, returns the entries that its owner selects in the first round. None if chance decides, for each
+    party, entry and round independently."""
 
 
 # --- settings ------------------------------------------------------------------------------------------------------

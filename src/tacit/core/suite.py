@@ -181,6 +181,10 @@ class Ring(ABC):
     def within(self, vector: Vector) -> Vector:
         """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""
 
+    def is_zero(self, vector: Vector) -> bool:
+        """Says whether ring elements are all zero."""
+        return not vector.any()
+
     @abstractmethod
     def ratio(self, total: Vector) -> Vector:
         """Returns the numbers of all entries but the last, divided by the last."""

@@ -12,7 +12,7 @@ from tacit.api.option_text import check_name, settings_from
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import write_value
 from tacit.auditing.render.text import UNAVERAGED
-from tacit.core.errors import ConfigError, LeakRefused, TacitError
+from tacit.core.errors import ConfigError, LeakRefused, NotAudited, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import normalize_value
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
@@ -161,7 +161,7 @@ def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progres
         leaks = isinstance(refused, LeakRefused)
         if asked and not leaks:
             raise
-        verdict = Verdict.EXPOSED if leaks else Verdict.NOT_AUDITED
+        verdict = Verdict.EXPOSED if leaks and not isinstance(refused, NotAudited) else Verdict.NOT_AUDITED
         return ComparisonResult(name, options, refused=str(refused), verdict=verdict)
     progress(f"{write_variant(name, options)}: begins", 0)
     history = []

@@ -1,6 +1,7 @@
 """Differential privacy on top of averaging: noise, accounting, and the ledger of spent privacy."""
 
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma, shared_noise
+from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
 from tacit.privacy.ledger import Ledger, LedgerState, People, PlanExceeds, RunRecord, Spent, read_ledger, set_budget
 from tacit.privacy.noise import (
     Accountant,
@@ -19,6 +20,8 @@ from tacit.privacy.noise import (
 
 __all__ = [
     "Accountant",
+    "BoundKind",
+    "EpsilonBound",
     "Ledger",
     "LedgerState",
     "People",

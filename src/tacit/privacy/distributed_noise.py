@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
+from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound, best_epsilon
 from tacit.privacy.ledger import Spent
 from tacit.privacy.noise import Accountant, check_positive, epsilon_of, local_sigma, of_user
 from tacit.vectors.fixedpoint import FixedPoint, longest
@@ -80,8 +81,22 @@ class SharedNoise:
         return self.releases * min(moved**2 / 2 + tau * d, (moved + tau * math.sqrt(d)) ** 2 / 2)
 
     def epsilon(self, delta: float, rounds: int = 1, accountant: Accountant = "zcdp") -> float:
-        """Returns the ε of a number of rounds."""
+        """Returns the ε of a number of rounds, by one way to account for them."""
         return epsilon_of(rounds * self.rho, delta, accountant, gaussian=False)
+
+    def best_epsilon(self, delta: float, rounds: int = 1) -> EpsilonBound:
+        """Returns the least ε of a number of rounds that is proved, and by what."""
+        if self.rho == math.inf:
+            return EpsilonBound(math.inf, BoundKind.RENYI)  # no bound holds for noise of less than half a step
+        sigma, releases = self.sigma / self.step * math.sqrt(self.honest), rounds * self.releases
+        return best_epsilon(
+            rounds * self.rho,
+            math.sqrt(releases) * self.moved / sigma,
+            delta,
+            sigma=sigma,
+            tau=self.tau,
+            drawn=releases * self.entries,
+        )
 
     def event(self) -> Spent:
         """Returns the privacy loss of one round, for a ledger."""

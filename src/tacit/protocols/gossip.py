@@ -112,7 +112,7 @@ async def share(
     link: Link, suite: Suite, terms: GraphTerms, at: Neighbourhood, vector: Vector, state: GraphState
 ) -> None:
     """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
-    bits, selection = select_entries(suite, terms, vector, state)
+    bits, selection = select_entries(link, suite, terms, vector, state)
     encoded = encode_by_weight(suite.ring, at, take_entries(suite.ring, vector, bits, terms.settings.clip))
     said = {weight: SharedEntries(selection, memoryview(suite.ring.pack(part))) for weight, part in encoded.items()}
     for k, party in zip(at.view, at.names, strict=True):

@@ -2,8 +2,9 @@
 
 Everything that has to survive a crash is opened here: state folders, identities, journals, checkpoints, ledgers, run
 folders. On a machine with other users somebody may put a symbolic link, or a file of its own, where ours would be. So
-the last component of a path is never followed, what was opened is examined and not what the path leads to by then, and
+the last component of a path is not followed, what was opened is examined and not what the path leads to by then, and
 temporary names cannot be guessed. Files and folders of our own user and of root are accepted, if nobody else can write.
+Identities may be links within their folder, as Kubernetes makes them (`open_key_file`).
 
 A file is replaced by renaming a new one, so it exists whole or not at all, whatever interrupts the write.
 """
@@ -14,8 +15,8 @@ import re
 import shlex
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePath
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import UnsafePath
@@ -26,6 +27,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TOKEN_BYTES = 8
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.new")
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # whoever puts a pipe there must not keep us waiting
+
+_LINK = "{path} is a symbolic link, which may lead to files of others; give the path it leads to"
+MOST_STEPS = 16
+"""Most folders and links between the given path of a file with keys and the file."""
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
@@ -47,10 +52,10 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _open_folder(folder: Path) -> Iterator[int]:
-    """Opens a folder itself, not one that a link leads to."""
+def _open_folder(folder: Path, name: str | None = None, within: int | None = None) -> Iterator[int]:
+    """Opens a folder itself, not one that a link leads to; with a `name`, the one of that name in an open folder."""
     try:
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
+        number = os.open(name or folder, os.O_RDONLY | os.O_DIRECTORY | _OPEN, dir_fd=within)
     except OSError as error:
         raise _explain_link(folder, error) from None
     try:
@@ -84,15 +89,23 @@ def remove_leftovers(folder: Path) -> None:
 # --- opening -------------------------------------------------------------------------------------------------------
 
 
-def open_file(path: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE) -> int:
+def open_file(
+    path: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE, *, dir_fd: int | None = None
+) -> int:
     """Opens a regular file and returns its number.
+
+    Args:
+        path: The file.
+        flags: How to open it, besides the flags that keep it from leading elsewhere.
+        mode: Permissions of a new file.
+        dir_fd: The number of its open folder, so that no other folder can take the place of that.
 
     Raises:
         UnsafePath: If it is a symbolic link or no regular file.
         OSError: If it cannot be opened.
     """
     try:
-        number = os.open(path, flags | _OPEN, mode)
+        number = os.open(path if dir_fd is None else Path(path).name, flags | _OPEN, mode, dir_fd=dir_fd)
     except OSError as error:
         raise _explain_link(path, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -112,6 +125,55 @@ def open_own_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
     return number
 
 
+def open_key_file(path: str | Path) -> int:
+    """Opens a file with keys in a folder that nobody else can change; raises UnsafePath if others can.
+
+    Links are followed as Kubernetes makes them for secrets: `a.identity` leads to `..data/a.identity`, and `..data` to
+    a folder beside it. Every folder and link on the way has to be ours or root's, and below the folder of the file.
+    """
+    folder, names = Path(path).parent, [Path(path).name]
+    while folder.is_symlink():
+        folder, names = folder.parent, [folder.name, *names]
+    with ExitStack() as opened:
+        number = opened.enter_context(_open_folder(folder))
+        for _ in range(MOST_STEPS):
+            _check_entries(number, folder)
+            name, *rest = names
+            found = os.stat(name, dir_fd=number, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                names = [*_read_inner_link(number, folder / name, found), *rest]
+            elif rest:
+                folder, names = folder / name, rest
+                number = opened.enter_context(_open_folder(folder, name, number))
+            else:
+                return open_file(folder / name, dir_fd=number)
+    raise UnsafePath(f"{path} leads through too many symbolic links; give the path that they lead to")
+
+
+def _read_inner_link(number: int, path: Path, found: os.stat_result) -> tuple[str, ...]:
+    """Returns the names that a link leads through, which must stay in its folder."""
+    target = PurePath(os.readlink(path.name, dir_fd=number))
+    if found.st_uid not in (0, os.geteuid()) or target.is_absolute() or ".." in target.parts or not target.parts:
+        raise UnsafePath(_LINK.format(path=path))
+    return target.parts
+
+
+def check_key_folder(folder: Path) -> None:
+    """Raises UnsafePath if others can replace what is in the folder of a file with keys."""
+    with _open_folder(folder.resolve()) as number:
+        _check_entries(number, folder)
+
+
+def _check_entries(number: int, folder: Path) -> None:
+    """Raises UnsafePath if others can replace what is in an open folder.
+
+    Kubernetes mounts secrets read-only, in a folder that seems to be open to everybody. Its sticky bit keeps others
+    from replacing what is root's, also where it is not mounted read-only.
+    """
+    sticky = os.fstat(number).st_mode & stat.S_ISVTX
+    check_owner(number, folder, protected=bool(sticky and os.fstatvfs(number).f_flag & os.ST_RDONLY))
+
+
 def open_private(path: Path) -> int:
     """Opens a file that only its owner can read, and creates it if it does not exist."""
     number = open_own_file(path, os.O_RDWR | os.O_CREAT)
@@ -125,14 +187,17 @@ def read_own_file(path: Path) -> bytes:
         return file.read()
 
 
-def check_owner(number: int, path: str | Path) -> None:
-    """Raises UnsafePath if an open file or folder is somebody else's, or others can change it."""
+def check_owner(number: int, path: str | Path, *, protected: bool = False) -> None:
+    """Raises UnsafePath if an open file or folder is somebody else's, or others can change it.
+
+    What is `protected` others cannot change, whatever its permissions say.
+    """
     found = os.fstat(number)
     if found.st_uid not in (0, os.geteuid()):
         raise UnsafePath(
             f"{path} belongs to somebody else (user {found.st_uid}); run this as that user, or give another"
         )
-    if found.st_mode & _OTHERS_WRITE:
+    if found.st_mode & _OTHERS_WRITE and not protected:
         raise UnsafePath(
             f"{path} can be changed by others; see that nobody did, and run: chmod go-w {shlex.quote(str(path))}"
         )
@@ -142,7 +207,7 @@ def _explain_link(path: str | Path, error: OSError) -> Exception:
     """Returns the error of a path that is a link in place of the operating system's, which does not name it."""
     # A folder that is a link is reported as no folder, and one that leads nowhere as there already.
     if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EEXIST) and os.path.islink(path):
-        return UnsafePath(f"{path} is a symbolic link, which may lead to files of others; give the path it leads to")
+        return UnsafePath(_LINK.format(path=path))
     return error
 
 

@@ -75,9 +75,19 @@ def problems(share: Any, sparsifier: Any, score: Any = SCORES[0]) -> list[str]:
 
 def random_mask(words: NDArray[np.uint32], share: float) -> Mask:
     """Returns which of the uniform words are below share · 2^32: each entry with probability `share`, all at 1."""
-    _check_share(share)
-    limit = ceil(share * 2.0**32)  # the product is exact, and a whole number is below it if below the next one
+    limit = _count_words(share)
     return words < limit if limit < 2**32 else np.ones(len(words), np.bool_)
+
+
+def random_probability(share: float) -> float:
+    """Returns the probability with which `random_mask` selects an entry, each independently of all others."""
+    return _count_words(share) / 2.0**32
+
+
+def _count_words(share: float) -> int:
+    """Returns how many of the 2^32 words select an entry."""
+    _check_share(share)
+    return ceil(share * 2.0**32)  # the product is exact, and a whole number is below it if below the next one
 
 
 def topk_mask(magnitudes: NDArray[Any], share: float) -> Mask:

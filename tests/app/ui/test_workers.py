@@ -86,7 +86,10 @@ def test_problems_are_told_and_the_page_goes_on(done):
         wrong = await told(workers, AdversaryQuery(protocol="cesar", parties=5, settings=("maskin=2",)))
         nobody = await told(workers, AdversaryQuery(parties=4, coalition=("p9",)))
         unsure = await told(
-            workers, AdversaryQuery(protocol="pushsum", parties=5, settings=("private=true",), coalition=("p0",))
+            workers,
+            AdversaryQuery(
+                protocol="pushsum", parties=5, settings=("weighted=true", "masked=true"), rounds=3, coalition=("p0",)
+            ),
         )
         return wrong, nobody, unsure, await told(workers, AdversaryQuery(parties=4, coalition=("p1",)))
 

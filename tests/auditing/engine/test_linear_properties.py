@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.auditing.engine.linear import RowSpace, SmallRowSpace, rational, smallest_class
+from tacit.auditing.engine.linear import RowSpace, SmallRowSpace, smallest_class, solve_forms
 from tacit.auditing.engine.rows import Rows
 from tacit.auditing.symbolic.forms import Form
 
@@ -19,6 +19,10 @@ forms = st.dictionaries(st.sampled_from(UNKNOWNS), factors, min_size=1, max_size
 
 def rank(rows):
     return np.linalg.matrix_rank(np.array(rows, dtype=float)) if rows else 0
+
+
+def as_fractions(numbers, below):
+    return np.array([Fraction(number, below) for number in numbers], dtype=object)
 
 
 def row_of(form):
@@ -40,11 +44,14 @@ def test_a_glance_sees_what_the_proof_proves(known):
 @given(st.lists(forms, max_size=9))
 @settings(deadline=None, max_examples=100)
 def test_a_recipe_adds_up_to_its_victim(known):
-    space = RowSpace(known, INPUTS)
-    for unknown in space.list_determined():
+    found = solve_forms(known, INPUTS)
+    assert set(found) == {unknown for unknown in RowSpace(known, INPUTS).list_determined() if unknown in INPUTS}
+    for unknown, pieces in found.items():
         total = Form()
-        for index, value in space.recipes[unknown].items():
-            total = total + known[index] * rational(value)
+        for factor, combination in pieces:
+            masked = sum((known[index] * times for index, times in combination.items()), Form())
+            assert not any(each[0] == "mask" for each in masked.terms), "masks cancel in whole numbers"
+            total = total + masked * factor
         assert total.terms == {unknown: 1}
 
 
@@ -78,7 +85,7 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
     assert [numbers.tolist() for numbers, _ in rows.groups()] == sorted(together)
     for numbers, group in rows.groups():
         met = group.column_order()
-        whole = group.matrix(met, group.values(lambda factors: np.array(factors, dtype=object)))
+        whole = group.matrix(met, group.values(as_fractions))
         found = [dict(zip(group.columns.unknowns_at(met), row, strict=True)) for row in whole]
         assert [Form(each).terms for each in found] == [known[number].terms for number in numbers]
     # Whatever has a mask that nothing else has is dropped, one after another, until nothing has.

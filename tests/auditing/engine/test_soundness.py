@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 import pytest
 from leaky._base import Bytes, Vector, averaged, leaky, others, tell
 
@@ -13,7 +12,8 @@ from support.bent_roles import rewrite_messages
 from support.replay_cases import CASES
 from tacit import protocols
 from tacit.auditing.engine import soundness
-from tacit.auditing.engine.concrete_run import in_order, in_scale, pair, twin
+from tacit.auditing.engine.concrete_run import twin
+from tacit.auditing.engine.guard_vectors import pair
 from tacit.auditing.engine.run_comparison import Spot
 from tacit.auditing.engine.soundness import Guard, check_soundness
 from tacit.auditing.engine.views import ItemAt, KeyAt, View, WholeVector, byte_strings, contents, follow
@@ -22,7 +22,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.average import Average
 from tacit.core.messages import Address, Message
 from tacit.core.protocol import Settings, Terms
-from tacit.core.suite import Parties, Update
+from tacit.core.suite import Parties
 from tacit.designs import Batches, graphs
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.neighbourhood import GraphState
@@ -289,51 +289,6 @@ def test_signatures_and_public_keys_may_be_sent_in_a_row(monkeypatch):
     passes(monkeypatch, leaky(party, Bytes))
 
 
-# --- what still cannot be seen -------------------------------------------------------------------------------------
-
-
-def hidden(condition):
-    """Returns a protocol that shows vectors as text, on a condition that no round fulfils that is looked at."""
-
-    async def party(link, update, _terms, suite, _state):
-        text = str(update.vector.tolist()) if condition(link, update, suite) else ""
-        await tell(link, Bytes(text.encode()))
-        return await averaged(link, update, suite)
-
-    return leaky(party, Bytes)
-
-
-BLIND = {
-    "a later round": lambda link, _update, _suite: link.round > 2,
-    "longer vectors": lambda _link, update, _suite: len(update.vector) > 16,
-    "a smaller ring": lambda _link, _update, suite: suite.ring.element_bytes < 8,
-    "a rare draw": lambda _link, _update, suite: suite.entropy.below(10**6) == 0,
-    "a suite of its own": lambda _link, _update, suite: type(suite).__name__ == "RealSuite",
-}
-
-
-@pytest.mark.parametrize("name", BLIND)
-def test_what_the_page_says_cannot_be_seen_is_not(monkeypatch, name):
-    """Should one of these be refused one day, docs/adding-a-protocol.md must no longer list it."""
-    passes(monkeypatch, hidden(BLIND[name]), rounds=2)
-
-
-def test_nor_are_last_bits_under_several_masks(monkeypatch):
-    async def party(link, update, _terms, suite, _state):
-        ring, one, two = suite.ring, suite.seed(), suite.seed()
-        for kind, minus in ((Vector, []), (Again, [two])):
-            own = ring.encode(update)
-            suite.mask(own, plus=[one] if minus else [one, two], minus=minus)
-            await tell(link, kind(memoryview(ring.pack(own))))
-        return await averaged(link, update, suite)
-
-    class Again(Vector, frozen=True):
-        pass
-
-    passes(monkeypatch, leaky(party, Vector, Again))
-    assert tacit.audit("leaky", parties=PARTIES, coalition=["p0"]).exposed == {}
-
-
 # --- twins ---------------------------------------------------------------------------------------------------------
 
 
@@ -361,49 +316,6 @@ def test_other_keys_change_keys_and_no_choices():
     real = scope.real(3)
     real.average(first)
     assert sealed(one) == [each.envelope.sealed for each in real.last.transcript], "its keys are those of any run"
-
-
-@pytest.mark.parametrize("sizes", [(1,), (2,), (3,), (2, 1, 4), (7,)])
-def test_two_sets_of_vectors_are_quite_different_and_have_the_same_sums(sizes):
-    names = iter(f"p{i}" for i in range(sum(sizes)))
-    groups = [[next(names) for _ in range(size)] for size in sizes]
-    parties = (*(party for group in groups for party in group), "q0", "q1")
-    scope = scope_of("secagg", parties, max_weight=5.0, clip=0.3)
-    agreement = SymbolicSimulation(scope.protocol, scope.terms, 8, scope.seed).agreement
-    ring = agreement.ring(PROOF_BITS)
-    first, others_ = pair(agreement, ring, 1, [*groups, ["q0"], ["q1"]])
-    for group in groups:
-        before, after = ([ring.encode(each[party]) for party in group] for each in (first, others_))
-        if len(group) > 1:
-            assert (np.sum(before, axis=0, dtype=ring.dtype) == np.sum(after, axis=0, dtype=ring.dtype)).all()
-        for one, other in zip(before, after, strict=True):
-            assert (one[:9] != other[:9]).all(), "all entries and the weight"
-    signs = np.array([np.sign(first[party].vector) != np.sign(others_[party].vector) for party in parties])
-    assert signs.mean() > 0.95
-    assert ring.clipped == 0
-
-
-def test_vectors_in_the_same_order_have_other_signs_and_sizes():
-    updates = {"p0": Update(np.array([0.5, -0.25, 0.75, 0.0])), "p1": Update(np.zeros(3))}
-    others_ = in_order(updates)
-    assert np.argsort(np.abs(others_["p0"].vector)).tolist() == np.argsort(np.abs(updates["p0"].vector)).tolist()
-    assert (np.sign(others_["p0"].vector) == -np.sign(updates["p0"].vector)).all()
-    assert others_["p0"].vector[2] == -0.75
-    assert abs(others_["p0"].vector[0]) != 0.5
-
-
-def test_vectors_in_scale_keep_the_order_of_whatever_is_linear():
-    rng = np.random.default_rng(0)
-    rounds = [{party: Update(rng.normal(size=20)) for party in PARTIES} for _ in range(2)]
-    others_ = [in_scale(updates) for updates in rounds]
-
-    def came(rounds):
-        """How far p1 is from the mean of the round before, entry by entry."""
-        return np.abs(rounds[1]["p1"].vector - np.mean([each.vector for each in rounds[0].values()], axis=0))
-
-    np.testing.assert_array_equal(came(others_), 2 * came(rounds))
-    ratios = others_[0]["p0"].vector / rounds[0]["p0"].vector
-    assert set(ratios.tolist()) == {-2.0, 2.0}
 
 
 class SparseSettings(Settings, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.auditing.symbolic.forms import ONE, Form, NonlinearUse, noticing, rename_entries, unknowns
+from tacit.auditing.symbolic.forms import ONE, Form, NonlinearUse, noticing, rename_entries, same_terms, unknowns
 
 X, Y, Z = ((name, "p0", 0) for name in "xyz")
 x, y = Form({X: 1}), Form({Y: 1})
@@ -187,3 +187,20 @@ def test_vectors_of_forms_behave_like_vectors_of_numbers():
     weights = np.array([1.0, 0.0, -2.0])
     assert all(map(same, weights * a, [a[0], Form(), -2.0 * a[2]]))
     assert same(weights @ a, a[0] - 2.0 * a[2])
+
+
+@settings(derandomize=True, max_examples=60)
+@given(forms, forms, st.fractions(-3, 3, max_denominator=12), st.fractions(-3, 3, max_denominator=12))
+def test_fractions_over_one_denominator_are_those_of_each_term(a, b, m, n):
+    total = a * m - b * n
+    expected = {each: a.terms.get(each, 0) * m - b.terms.get(each, 0) * n for each in (X, Y, Z)}
+    assert total.terms == {each: factor for each, factor in expected.items() if factor}
+    assert same_terms(total, Form(total.terms))
+    assert same_terms(total, total + x) is False
+
+
+def test_denominators_do_not_grow_without_end():
+    form = x + y
+    for _ in range(200):
+        form = form * Fraction(1, 7) * 7
+    assert (form.numbers, form.below) == ({X: 1, Y: 1}, 1)

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 import tacit
+from tacit.auditing.engine.entry_patterns import find_determined
 from tacit.auditing.engine.linear import RowSpace
 from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
@@ -147,7 +148,7 @@ def test_elimination_agrees_with_the_audit_s():
     exposures = 0
     for rows, unknowns, density in [(3, 4, 0.5), (6, 8, 0.4), (10, 9, 0.3), (12, 20, 0.15), (22, 22, 0.5)]:
         systems = rng.random((8, rows, unknowns)) < density
-        for system, determined in zip(systems, collusion._find_determined(systems), strict=True):
+        for system, determined in zip(systems, find_determined(systems), strict=True):
             forms = [Form({("x", int(i), 0): 1 for i in np.flatnonzero(row)}) for row in system]
             space = RowSpace([form for form in forms if form.terms], [("x", i, 0) for i in range(unknowns)])
             assert np.flatnonzero(determined).tolist() == sorted(unknown[1] for unknown in space.list_determined())
@@ -160,7 +161,7 @@ def test_elimination_finds_the_nested_sums_of_paper_004():
     nested = [[1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
     pairs = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
     nothing = [[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
-    determined = collusion._find_determined(np.array([nested, pairs, nothing], dtype=bool))
+    determined = find_determined(np.array([nested, pairs, nothing], dtype=bool))
     assert determined.tolist() == [[False, False, False, True], [True, True, True, False], [False] * 4]
 
 

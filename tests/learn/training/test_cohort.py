@@ -19,9 +19,9 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, TacitError, WorkerLost
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.registry import NumpyModel, build
+from tacit.learn.privacy import gradient_noise
 from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES, GradientNoise
 from tacit.learn.training import cohort as cohorts
-from tacit.learn.training import gradient_noise
 from tacit.learn.training.cohort import BATCH_BYTES, Cohort
 from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.threads import _pools, one_thread

@@ -8,6 +8,7 @@ import stat
 import subprocess
 from concurrent import futures
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, UnsafePath
 from tacit.core.suite import SERVER, Secret
 from tacit.crypto.certificates import certificate_pem
 from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
@@ -119,6 +120,96 @@ def test_a_link_to_it_is_refused_and_what_it_leads_to_is_not(file, tmp_path):
     assert Credentials.load((tmp_path / "link").resolve()) == made()
     file.chmod(0o644)
     assert "chmod 600" in refused(Credentials.load, (tmp_path / "link").resolve())
+
+
+# --- its folder ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """An identity as Kubernetes mounts a secret, and the folder of the mount."""
+    mount = tmp_path / "secret"
+    (mount / "..2026_11_18").mkdir(parents=True, mode=0o755)
+    made().create(mount / "..2026_11_18" / "a.identity")
+    (mount / "..data").symlink_to("..2026_11_18")
+    (mount / "a.identity").symlink_to("..data/a.identity")
+    return mount
+
+
+def unsafe(path):
+    """Returns the line that an identity is refused with for its folder or a link."""
+    with pytest.raises(UnsafePath) as caught:
+        Credentials.load(path)
+    assert caught.value.code == "unsafe-path"
+    return str(caught.value)
+
+
+def test_keys_are_not_put_where_others_can_replace_them(tmp_path):
+    tmp_path.chmod(0o770)
+    with pytest.raises(UnsafePath, match="can be changed by others"):
+        made().create(tmp_path / "a.identity")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["a.identity", "..data/a.identity", "..2026_11_18/a.identity"])
+def test_the_links_of_a_kubernetes_secret_are_followed(secret, path):
+    assert Credentials.load(secret / path) == made()
+
+
+@pytest.mark.parametrize("folder", ["", "..2026_11_18"])
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_every_folder_that_links_lead_through_is_closed_to_others(secret, folder, mode):
+    (secret / folder).chmod(mode)
+    assert f"{secret / folder} can be changed by others" in unsafe(secret / "a.identity")
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+@pytest.mark.parametrize("mode", [0o1777, 0o3777, 0o777])
+def test_a_mount_that_nobody_can_write_to_may_seem_open_to_all(secret, mode, readonly, monkeypatch):
+    """Kubernetes mounts secrets so: read-only, and with a sticky bit. Either alone is not enough."""
+    flags = os.statvfs(secret).f_flag & ~os.ST_RDONLY | (os.ST_RDONLY if readonly else 0)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=flags))
+    secret.chmod(mode)
+    if readonly and mode & stat.S_ISVTX:
+        assert Credentials.load(secret / "a.identity") == made()
+    else:
+        assert "can be changed by others" in unsafe(secret / "a.identity")
+
+
+@pytest.mark.parametrize("link", ["..data", "a.identity"])
+@pytest.mark.parametrize("target", ["{elsewhere}", "../elsewhere", "..data/../../elsewhere"])
+def test_links_that_lead_out_of_the_folder_are_refused(secret, link, target):
+    """A link of a secret stays in its mount."""
+    elsewhere = secret.parent / "elsewhere"
+    (secret / "..2026_11_18").rename(elsewhere)
+    (secret / link).unlink()
+    end = "/a.identity" if link == "a.identity" else ""
+    (secret / link).symlink_to(target.format(elsewhere=elsewhere) + end)
+    if link == "a.identity":
+        (secret / "..data").unlink()
+        (secret / "..data").symlink_to(".")
+    assert "is a symbolic link" in unsafe(secret / "a.identity")
+
+
+def test_links_in_a_circle_are_refused(secret):
+    (secret / "..data").unlink()
+    (secret / "..data").symlink_to("..data")
+    assert "too many symbolic links" in unsafe(secret / "a.identity")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links to somebody else")
+@pytest.mark.parametrize("link", ["..data", "a.identity"])
+def test_a_link_of_somebody_else_is_refused(secret, link):
+    os.chown(secret / link, 12345, -1, follow_symlinks=False)
+    assert "is a symbolic link" in unsafe(secret / "a.identity")
+
+
+def test_what_a_secret_leads_to_is_for_its_owner_alone(secret):
+    (secret / "..2026_11_18" / "a.identity").chmod(0o440)
+    assert "can be read by others" in refused(Credentials.load, secret / "a.identity")
+
+
+# --- its owner -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_ours_is_refused(file, monkeypatch):

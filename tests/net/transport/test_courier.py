@@ -239,3 +239,22 @@ def test_connections_that_one_member_leaves_idle_are_closed(tmp_path, monkeypatc
                         await asyncio.sleep(0.2)
 
     assert asyncio.run(run()) == b"hello p2"
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_link_ends_also_when_its_peer_was_just_heard(turns, tmp_path):
+    """Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes with the event it waits for."""
+
+    async def run():
+        made = Made.of(tmp_path, "gossip", 2)
+        link = Party(made, "p0", SOON).courier.links["p1"]  # nobody listens at its address
+        link.send(RelayedFrame(memoryview(b"frame")), 1, lambda: None)
+        await until(lambda: link.retries)
+        await asyncio.sleep(0)  # now it waits before it sends again
+        link.retry_now()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(LONG):
+            await link.close()
+
+    asyncio.run(run())

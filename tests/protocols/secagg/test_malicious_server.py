@@ -289,7 +289,7 @@ def test_a_changed_roster_cannot_break_up_batches_of_the_past():
     first = Simulation.of("secagg", ("p0", "p1"), 3, participation=Batches(2, 2))
     first.average({party: VECTORS[party] for party in first.parties})
     state = first.states["p0"]
-    same_lineage = msgspec.structs.replace(state, lineage=b"")
+    same_lineage = msgspec.structs.replace(state, lineages={})
     last = regrouped(p0=same_lineage)
     assert "it would sum us with p0, p2; we were summed with p0, p1 before" in str(last.endings["p0"].error)
     sent = {passed.envelope.address.kind for passed in last.transcript if passed.envelope.address.sender == "p0"}
@@ -312,7 +312,7 @@ def test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch(los
         first.average(VECTORS)
     for party in ("p0", "p1"):
         assert first.states[party].batch == ("p0", "p1")
-    last = regrouped(p0=msgspec.structs.replace(first.states["p0"], lineage=b""))
+    last = regrouped(p0=msgspec.structs.replace(first.states["p0"], lineages={}))
     assert "we were summed with p0, p1 before" in str(last.endings["p0"].error)
 
 

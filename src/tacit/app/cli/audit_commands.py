@@ -78,8 +78,8 @@ NoiseDeviation = Annotated[
 PriorDeviation = Annotated[
     float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
 ]
-EntryCount = Annotated[
-    int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
+VectorLength = Annotated[
+    int | None, Choice(help="How long vectors are, if parties select entries of them; 100000 unless set.")
 ]
 OpenLinks = Annotated[
     bool, Choice("--open-links", help="Ask what an eavesdropper would learn if links were not sealed.")
@@ -110,7 +110,7 @@ def audit(
     dropout: Annotated[float, Choice(help="Probability that a party misses a round; 0 unless set.")] = 0.0,
     noise: NoiseDeviation = 0.0,
     prior: PriorDeviation = None,
-    entries: EntryCount = None,
+    length: VectorLength = None,
     open_links: OpenLinks = False,
     options: Settings = None,
     fail_if_exposed: FailIfExposed = False,
@@ -133,7 +133,7 @@ def audit(
         dropout: probability that a party misses a round.
         noise: standard deviation of every party's noise.
         prior: standard deviation of an entry.
-        entries: how many positions to audit.
+        length: length of the vectors, if entries are selected.
         open_links: audits links that are not sealed.
         options: settings of the protocol, as NAME=VALUE.
         fail_if_exposed: exits with 1 if somebody is exposed.
@@ -146,7 +146,7 @@ def audit(
     pictures.check(picture)
     html_reports.check_path(report)
     check_at_least(2, parties=parties)
-    check_at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
+    check_at_least(1, rounds=rounds, coalition_size=coalition_size, length=length)
     if flower is not None:
         _refuse_unused(context)
         summary = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
@@ -166,7 +166,7 @@ def audit(
         dropout=dropout,
         noise=noise,
         prior=prior,
-        entries=entries,
+        length=length,
         open_links=open_links,
     )
     _refuse(_show_answer(asked, picture, report, as_json), fail_if_exposed)
@@ -185,7 +185,7 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
     return summary
 
 
-NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "entries", "open_links", "picture"]
+NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "length", "open_links", "picture"]
 """What an audit of an app does not look at."""
 
 

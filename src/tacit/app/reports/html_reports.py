@@ -20,12 +20,14 @@ from tacit import __version__
 from tacit.app.reports import pictures
 from tacit.app.terminal import tables
 from tacit.auditing.findings import Verdict
+from tacit.auditing.render.epsilon import PROOFS
 from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.errors import MissingExtra
 from tacit.learn.training.run_folder import AUDIT
 from tacit.learn.training.train import Run
+from tacit.privacy.epsilon_bounds import BoundKind
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -162,11 +164,19 @@ def _list_coalitions(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
             str(each["smallest_group"]),
             f"{max(each['bits'].values()):.1f} of {each['most_bits']:.1f}" if each["bits"] else "",
             _name_exposed_in_worst_case(each),
-            "" if each["epsilon"] is None else f"{each['epsilon']:.3g}",
+            _format_epsilon(each),
         )
         for each in reports
     ]
     return build_columns(("coalition", "learns the vectors of", ANONYMITY_SET, BITS, "in the worst case", "ε"), rows)
+
+
+def _format_epsilon(report: Mapping[str, Any]) -> str:
+    """Returns ε and what proves it. Files of earlier releases name no proof."""
+    if report["epsilon"] is None:
+        return ""
+    proof = report.get("epsilon_bound")
+    return f"{report['epsilon']:.3g}" + (f" ({PROOFS[BoundKind(proof)]})" if proof else "")
 
 
 def _name_exposed_in_worst_case(report: Mapping[str, Any]) -> str:
@@ -179,8 +189,10 @@ def _name_exposed_in_worst_case(report: Mapping[str, Any]) -> str:
 def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     recipes = [(each["coalition"], recipe) for each in reports for recipe in each["exposed"].values()]
     for coalition, recipe in recipes[:MOST_RECIPES]:
-        error = recipe["error"]
+        error, exact = recipe["error"], recipe.get("error_without_noise")
         off = "" if error is None else f"; replayed on a real transcript it was off by {error:.0e}"
+        if exact is not None and exact != error:
+            off += f", because the vector has its noise in it; without noise, by {exact:.0e}"
         yield f"{name_coalition(coalition)}: {recipe['in_words']}{off}"
     if len(recipes) > MOST_RECIPES:
         yield f"and {len(recipes) - MOST_RECIPES} more"

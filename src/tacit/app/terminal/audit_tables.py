@@ -12,9 +12,11 @@ from rich.text import Text
 from tacit.app.terminal.narrow_table import FixedLines, make_table
 from tacit.app.terminal.tables import format_command
 from tacit.auditing.questions import Question, averaging
+from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
+from tacit.auditing.render.sparse import format_entries
 from tacit.auditing.render.text import (
     ANONYMITY_SET,
     ATTACK_VERDICTS,
@@ -62,7 +64,7 @@ def render_audit(summary: Summary) -> RenderableType:
         title,
         table,
         Text(""),
-        _terms(first, learnt),
+        _terms(reports, learnt),
         *_epsilon(reports),
         *_matrix(reports),
         *_recipe(reports),
@@ -73,11 +75,14 @@ def render_audit(summary: Summary) -> RenderableType:
     )
 
 
-def _terms(first: Report, learnt: bool) -> RenderableType:
+def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
     """Returns what the headings mean."""
+    first = reports[0]
     meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
     if learnt:
-        meant[RECIPE] = TERMS[RECIPE]
+        exact = max((error for report in reports for error in report.proof_errors.values()), default=None)
+        without = f"; without noise, off by at most {exact:.0e}" if first.noise and exact is not None else ""
+        meant[RECIPE] = TERMS[RECIPE] + without
     grid = Table.grid(padding=(0, 2))
     for name, what in meant.items():
         grid.add_row(Text(name), Text(what))
@@ -140,17 +145,16 @@ def _victim(report: Report, victim: str) -> str:
     """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
     if victim in report.nearly:
         return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
+    if report.sparse is not None:
+        return f"{victim} ({format_entries(report.sparse.by_victim.get(victim, 0.0))} entries)"
     fraction = report.fractions.get(victim, 1.0)
     return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
 
 
 def _epsilon(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields what the noise is worth, against the coalition that it hides least from."""
-    most = max(reports, key=lambda report: report.epsilon or 0.0)
-    if most.epsilon is not None:
-        worst = max(report.epsilon_at_worst or 0.0 for report in reports)
-        dropped = f", and {worst:.3g} if as many drop out as may" if worst > most.epsilon else ""
-        yield Text(f"\nBy the noise, ε = {most.epsilon:.3g} at δ = {most.delta:g} for all rounds{dropped}.")
+    """Yields what the noise is worth, if there is any."""
+    if told := describe_epsilon(reports):
+        yield Text(f"\n{told}")
 
 
 def _recipe(reports: Sequence[Report]) -> Iterator[Text]:

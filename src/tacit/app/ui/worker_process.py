@@ -28,6 +28,7 @@ from tacit.auditing.render.json_report import describe_summary, describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_plan_coverage
 from tacit.auditing.render.recipes import describe_recipe
+from tacit.auditing.render.sparse import render_exposed_entries
 from tacit.auditing.render.text import describe_coverage, describe_worse_seed, render_headline
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan
@@ -184,7 +185,7 @@ class AuditSession:
         for party in (*server, *self.scope.parties):
             if lines.waiting():
                 return
-            self.auditor.run.view([party], self.scope.rounds)
+            self.auditor.run.view([party], self.auditor.run.scope.rounds)
 
     def answer(self, coalition: tuple[Party, ...], lines: RequestReader, told: Tell) -> bool:
         """Tells who is exposed and from which round; then how, and what a replay on real transcripts says.
@@ -214,6 +215,8 @@ class AuditSession:
             # Rounds are taken in as they come and only those are kept that say something new, so that the last one a
             # recipe uses is the first after which there is any.
             return {each: find_last_round(exposed[each]) if each in exposed else safe + 1 for each in victims}
+        if self.auditor.sparse is not None:
+            return dict.fromkeys(victims, safe + 1)
         found: dict[Party, int] = {}
         for number in range(safe + 1, self.scope.rounds + 1):
             known = victims if number == self.scope.rounds else self.auditor.run.knowledge(coalition, number).victims
@@ -223,10 +226,7 @@ class AuditSession:
     def proof(self, coalition: tuple[Party, ...], told: Tell) -> None:
         """Tells the recipes, as soon as there are any, and what is certain only once they are proved."""
         if (rehearsed := self.auditor.rehearsed) is None:
-            known = self.auditor.run.knowledge(coalition, self.scope.rounds)
-            recipes: dict[Party, Any] = {
-                victim: recipe for victim, recipe in known.recipes().items() if victim in known.victims
-            }
+            recipes: dict[Party, Any] = self.auditor.recipes(coalition)
         else:
             recipes = dict(rehearsed.sums(coalition).exposed)
         told(
@@ -248,8 +248,10 @@ def describe_proof(report: Report) -> Event:
     """Returns what a report says beyond who is exposed."""
     return {
         "errors": report.errors,
+        "proof_errors": report.proof_errors,
         "fractions": {victim: part for victim, part in report.fractions.items() if part < 1},
         "nearly": report.nearly,
+        "sparse": "" if report.sparse is None or not report.victims else render_exposed_entries(report.sparse),
         "luck": describe_worse_seed(report),
         "looked_at": describe_coverage(report.coverage),
         "coverage": report.coverage.plain(),

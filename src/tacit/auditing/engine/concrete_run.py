@@ -7,18 +7,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tacit.auditing.engine.guard_vectors import Brought
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.simulation import in_session
 from tacit.auditing.symbolic.suite import Page
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
-from tacit.core.errors import TacitError
+from tacit.core.errors import ConfigError, TacitError
+from tacit.core.link import frame_parts
 from tacit.core.protocol import State
-from tacit.core.suite import Buffer, Party, Ring, Secret, Update
+from tacit.core.suite import Buffer, Party, Ring, Secret, Vector
 from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
@@ -34,8 +32,15 @@ class TokenLog:
 
     pages: dict[Party, list[Page]] = field(default_factory=lambda: defaultdict(list))
     """By party, one for each round, and one more for a round that is said again."""
-    boxes: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """Of everything that was sealed, the key and the plaintext."""
+    boxes: dict[bytes, tuple[bytes, bytes, bytes]] = field(default_factory=dict)
+    """Of everything that was sealed, the key, the plaintext and the context."""
+    contexts: dict[Party, list[tuple[int, str, Party | None, bytes]]] = field(default_factory=lambda: defaultdict(list))
+    """By party, of every key and commitment: the round, what it is, who has it besides if that is known, and its label
+    and context."""
+    magnitudes: list[Vector] = field(default_factory=list)
+    """Magnitudes that rings were asked for."""
+    overflowed: bool = False
+    """Whether a number was too large for a ring."""
     statements: dict[bytes, bytes] = field(default_factory=dict)
     """Of every signature and tag, what it is for."""
 
@@ -52,12 +57,34 @@ class OtherEntropy(RecordingEntropy):
         return super().substream(f"{self._keys} {name}".strip())
 
 
+class WritingRing(FixedPoint):
+    """A ring that writes down the magnitudes that it is asked for, and whether numbers were too large for it."""
+
+    def __init__(self, ring: FixedPoint, book: TokenLog) -> None:
+        vars(self).update(vars(ring))
+        self._book = book
+
+    def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
+        """Returns the magnitude of each entry, or of its difference from a dumped vector."""
+        sizes = super().magnitudes(vector, since)
+        self._book.magnitudes.append(sizes)
+        return sizes
+
+    def within(self, vector: Vector) -> Vector:
+        """Returns the vector; raises ConfigError if a sum of one such vector per party could overflow."""
+        try:
+            return super().within(vector)
+        except ConfigError:
+            self._book.overflowed = True
+            raise
+
+
 class WritingSuite(RealSuite):
     """A suite that writes down what it gives."""
 
-    def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: TokenLog) -> None:
+    def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: TokenLog, number: int) -> None:
         super().__init__(keys, entropy, ring)
-        self._book = book
+        self._book, self._number = book, number
         self._page: Page = []
         book.pages[keys.me].append(self._page)
 
@@ -71,20 +98,23 @@ class WritingSuite(RealSuite):
 
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns the key that our secret and their public half agree on."""
+        self._note_context("agree", None, label, context)
         return self._note_secret("agree", super().agree(secret, public, label, context))
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns the key that our identity and that of `peer` agree on."""
+        self._note_context("pairwise", peer, label, context)
         return self._note_secret("pairwise", super().pairwise(peer, label, context))
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns a commitment."""
+        self._note_context("commit", None, "", context)
         return self._note_bytes("commit", super().commit(secret, context))
 
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Returns a sealed box."""
         sealed = super().seal(key, plaintext, context)
-        self._book.boxes[sealed] = key.reveal(), bytes(plaintext)
+        self._book.boxes[sealed] = key.reveal(), bytes(plaintext), bytes(context)
         return sealed
 
     def tag(self, key: Secret, statement: bytes) -> bytes:
@@ -116,6 +146,10 @@ class WritingSuite(RealSuite):
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
         return self._note_secret("recover", super().recover(shares_, threshold))
+
+    def _note_context(self, what: str, peer: Party | None, label: str, context: bytes) -> None:
+        named = frame_parts(label.encode(), bytes(context))
+        self._book.contexts[self.me].append((self._number, what, peer, named))
 
     def _note_secret(self, what: str, secret: Secret) -> Secret:
         self._page.append((what, (secret.reveal(),)))
@@ -152,73 +186,8 @@ class WritingParticipant(KeyedParticipant):
 
     def suite(self, number: int, seed: bytes) -> WritingSuite:
         """Returns our hands in a round."""
-        del number
-        ring = self.agreement.ring(PROOF_BITS)
-        return WritingSuite(self.keys, OtherEntropy(self._named, seed), ring, self._book)
-
-
-Brought: TypeAlias = Mapping[Party, Update]
-"""What parties bring to a round."""
-
-
-def pair(
-    agreement: Agreement, ring: FixedPoint, number: int, groups: Sequence[Sequence[Party]]
-) -> tuple[Brought, Brought]:
-    """Returns vectors for a round and quite other ones, with other signs and weights.
-
-    The sum over each group of parties is the same, also of weights, to the last unit of the ring.
-    """
-    settings = agreement.settings
-    # A ring may hold less than entries of 1, as that of ADMM does where ρ is large.
-    size = min(min(1.0, settings.clip) * ring.scale, float(ring.limit))
-    weighted = settings.weighted or agreement.protocol.server is not None
-    first: dict[Party, Update] = {}
-    others: dict[Party, Update] = {}
-    for group in groups:
-        entropies = [SeededEntropy("guard", party, number) for party in group]
-        parts = [1.0 - 0.5 * entropy.unit() if weighted else 1.0 for entropy in entropies]
-        units = np.array([entropy.secret_vector("guard", agreement.entries) * 0.2 - 0.1 for entropy in entropies])
-        units = np.rint(units * size).astype(np.int64)
-        if len(group) > 1:
-            share, rest = np.divmod(units.sum(axis=0), len(group))
-            units -= share
-            units[0] -= rest
-        steps = [round(part * ring.heaviest) for part in parts]
-        turned = steps[1:] + steps[:1] if len(group) > 1 else [ring.heaviest - step // 4 for step in steps]
-        middle = round(0.001 * size)
-        for party, one, weight, other in zip(group, units, steps, turned if weighted else steps, strict=True):
-            first[party] = _update(ring, middle + one, weight)
-            others[party] = _update(ring, middle - 2 * one, other)
-    return first, others
-
-
-def _update(ring: FixedPoint, units: NDArray[np.int64], steps: int) -> Update:
-    """Returns what takes so many units of the ring, with a weight of so many steps."""
-    share = steps / ring.heaviest
-    return Update(units / (ring.scale * share), share * ring.max_weight)
-
-
-def in_order(updates: Brought) -> Brought:
-    """Returns vectors with other signs and sizes, of which those of larger entries are larger too."""
-    others = {}
-    for party, update in updates.items():
-        sizes = np.abs(update.vector)
-        largest = float(sizes.max(initial=0.0)) or 1.0
-        others[party] = Update(-np.sign(update.vector) * largest * (sizes / largest) ** 1.5, update.weight)
-    return others
-
-
-def in_scale(updates: Brought) -> Brought:
-    """Returns vectors of twice the size, with other signs: the same ones at every party, and in every round.
-
-    Whatever rounds make of them is then larger or smaller where it was before, as long as it is linear.
-    """
-    others = {}
-    for party, update in updates.items():
-        bits = np.unpackbits(np.frombuffer(SeededEntropy("signs").bytes(len(update.vector)), dtype=np.uint8))
-        signs = np.where(bits[: len(update.vector)], 2.0, -2.0)
-        others[party] = Update(signs * update.vector, update.weight)
-    return others
+        ring = WritingRing(self.agreement.ring(PROOF_BITS), self._book)
+        return WritingSuite(self.keys, OtherEntropy(self._named, seed), ring, self._book, number)
 
 
 @dataclass

@@ -4,11 +4,12 @@ Every form is a row over unknowns. An unknown is exposed exactly when its unit v
 anybody is exposed at all is asked modulo a prime of 31 bits, as arrays. That prime is drawn anew in every process, so
 that nobody can write a protocol whose factors vanish modulo it. How it is done is asked in two steps. Masks are uniform
 modulo 2^bits and cancel in whole numbers only, so the combinations of forms in which they do come first; what these
-speak of is then eliminated modulo a prime of 2203 bits, from which the exact fractions of a recipe are read.
+speak of is then eliminated modulo a prime of 62 bits. That says which forms a recipe uses; its exact fractions come
+from `exact_solutions`.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import combinations
@@ -17,29 +18,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.auditing.engine.exact_solutions import combine_forms, is_prime, solve_exactly
 from tacit.auditing.engine.rows import Ints, Rows
 from tacit.auditing.symbolic.forms import Form, Unknown
 from tacit.core.entropy import SystemEntropy
 
-PRIME = 2**2203 - 1
-"""Large, so that the fractions of a recipe can be read back from their residues."""
 
-
-def _drawn_prime() -> int:
-    """Returns a random prime between 2^30 and 2^31, by the test of Miller and Rabin, which is exact for these bases."""
+def _drawn_prime(bits: int) -> int:
+    """Returns a random prime of so many bits."""
     entropy = SystemEntropy()
     while True:
-        number = 2**30 + 2 * entropy.below(2**29) + 1
-        odd, twos = number - 1, 0
-        while odd % 2 == 0:
-            odd, twos = odd // 2, twos + 1
-        powers = [pow(base, odd, number) for base in (2, 3, 5, 7)]
-        if all(power == 1 or any(pow(power, 2**i, number) == number - 1 for i in range(twos)) for power in powers):
+        number: int = 2 ** (bits - 1) + 2 * entropy.below(2 ** (bits - 2)) + 1
+        if is_prime(number):
             return number
 
 
-SMALL_PRIME = _drawn_prime()
+SMALL_PRIME = _drawn_prime(31)
 """Small, so that a product of two residues fits a machine word."""
+PRIME = _drawn_prime(62)
+"""Large, so that no factor of many vanishes modulo it by chance."""
 MOST_SUPPORTS = 5_000
 """Sets of unknowns that are tried out, at most, in search of the smallest support."""
 
@@ -125,17 +122,8 @@ def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
             continue
         common = math.lcm(*(Fraction(factor).denominator for factor in combination.values()))
         whole = {each: int(factor * common) for each, factor in combination.items()}
-        found.append((_combine_forms(forms, whole), whole))
+        found.append((combine_forms(forms, whole), whole))
     return found
-
-
-def _combine_forms(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
-    """Returns a combination of forms."""
-    terms: dict[Unknown, Any] = {}
-    for index, factor in factors.items():
-        for unknown, value in forms[index].terms.items():
-            terms[unknown] = terms.get(unknown, 0) + factor * value
-    return Form(terms)
 
 
 def solve_forms(
@@ -148,22 +136,15 @@ def solve_forms(
     sums, wanted = cancel_masks(forms), set(interesting)
     reduced = [form for form, _ in sums]
     space = RowSpace(reduced, wanted)
-    found = {}
-    for unknown in space.list_determined():
-        if unknown in wanted:
-            factors = {index: rational(value) for index, value in space.recipes[unknown].items()}
-            if _combine_forms(reduced, factors).terms == {unknown: 1}:
-                found[unknown] = [(factor, sums[index][1]) for index, factor in factors.items()]
-    return found
-
-
-def rational(value: int) -> Fraction:
-    """Returns the fraction with small numerator and denominator that a residue stands for."""
-    (r0, r1), (t0, t1) = (PRIME, value), (0, 1)
-    while r1 * r1 * 2 > PRIME:
-        quotient = r0 // r1
-        r0, r1, t0, t1 = r1, r0 - quotient * r1, t1, t0 - quotient * t1
-    return Fraction(r1, t1) if t1 else Fraction(0)
+    used = sorted({index for unknown in space.recipes for index in space.recipes[unknown]})
+    exposed = [unknown for unknown in space.list_determined() if unknown in wanted]
+    factors = solve_exactly([reduced[index] for index in used], exposed)
+    return {
+        unknown: [(factors[unknown][place], sums[used[place]][1]) for place in places]
+        for unknown in exposed
+        if unknown in factors
+        for places in [[used.index(index) for index in space.recipes[unknown]]]
+    }
 
 
 def _subtract(row: dict, other: dict, factor: int) -> None:  # type: ignore[type-arg]
@@ -269,15 +250,10 @@ def _project_rows(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
     return basis
 
 
-def residues(factors: Sequence[int | Fraction]) -> Ints:
-    """Returns factors modulo the small prime."""
-    inverses: dict[int, int] = {1: 1}
-    found = []
-    for factor in factors:
-        if (below := int(factor.denominator)) not in inverses:
-            inverses[below] = pow(below, -1, SMALL_PRIME)
-        found.append(int(factor.numerator) * inverses[below] % SMALL_PRIME)
-    return np.array(found, dtype=np.int64)
+def residues(numbers: Collection[int], below: int) -> Ints:
+    """Returns factors, given as numerators over a denominator, modulo the small prime."""
+    inverse = 1 if below == 1 else pow(below, -1, SMALL_PRIME)
+    return np.array([number * inverse % SMALL_PRIME for number in numbers], dtype=np.int64)
 
 
 def smallest_class(rows: NDArray[np.integer]) -> int | None:

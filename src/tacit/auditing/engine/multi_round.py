@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.engine.noisy_replay import NoisyReplay
 from tacit.auditing.engine.precision import NEAR, Spread, of_sums
 from tacit.auditing.engine.recipes import SumRecipe, announced_sum, check_transcripts
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
@@ -289,14 +290,19 @@ class RehearsedRun:
         listener = SERVER if SERVER in members else members[0]
         return SumRecipe(victim, listener, factors, own)
 
-    def errors(self, recipes: dict[Party, SumRecipe]) -> dict[Party, float]:
-        """Returns how far recipes are off when replayed with real cryptography; of none if that would take too long."""
+    def rounds_to_replay(self, recipes: dict[Party, SumRecipe]) -> int:
+        """Returns how many rounds recipes are replayed on; 0 if there are none, or if that would take too long."""
         last = max((round_ for recipe in recipes.values() for round_ in recipe.factors), default=0)
-        if not 0 < last * len(self.names) <= MOST_REPLAYED:
+        return last if last * len(self.names) <= MOST_REPLAYED else 0
+
+    def errors(self, recipes: dict[Party, SumRecipe]) -> dict[Party, float]:
+        """Returns how far recipes are off when replayed without noise; of none if that would take too long."""
+        last = self.rounds_to_replay(recipes)
+        if not last:
             return {}
         found = {}
         for victim, recipe in recipes.items():
-            truth = self._proof_inputs(max(recipe.factors))[victim]
+            truth = self.proof_inputs(max(recipe.factors))[victim]
             heard = partial(self._announced_sum, recipe.listener, last)
             try:
                 found[victim] = float(
@@ -306,19 +312,24 @@ class RehearsedRun:
                 found[victim] = math.inf  # the real run went another way
         return found
 
-    def _proof_inputs(self, number: int) -> dict[Party, NDArray[np.float64]]:
+    def proof_inputs(self, number: int) -> dict[Party, NDArray[np.float64]]:
         """Returns the vectors on which recipes are proved, of a round."""
         return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES)
 
     def _replay_rounds(self, rounds: int) -> list[Transcript]:
         """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and played once."""
         while len(self._real) < rounds:
-            self._real.append([*transcripts(self._simulation, [self._proof_inputs(len(self._real) + 1)])])
+            self._real.append([*transcripts(self._simulation, [self.proof_inputs(len(self._real) + 1)])])
         return [transcript for each in self._real[:rounds] for transcript in each]
 
     @cached_property
     def _simulation(self) -> Simulation:
         return self.scope.real(PROOF_ENTRIES)
+
+    @cached_property
+    def noisy(self) -> NoisyReplay:
+        """The same rounds with the noise of the settings."""
+        return NoisyReplay(self.scope, PROOF_ENTRIES, self.proof_inputs)
 
     def _announced_sum(self, listener: Party, rounds: int, number: int) -> Vector:
         """Returns the sum that somebody heard in one of the first rounds, which is opened once."""

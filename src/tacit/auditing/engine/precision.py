@@ -7,9 +7,8 @@ compared with the spread before; one bit halves it. A sum of n vectors shows log
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,8 @@ DUST = 2.0**-44
 """The part of a variance that is rounding of the computation itself."""
 MOST_SMOOTHED = 5e8
 """Rounds times the cube of parties up to which later sums are used for earlier entries."""
+SLACK = 1e-6
+"""Relative and absolute error of bits that is taken for rounding of the computation."""
 EXACT = 2.0**-13
 """The part of a rounding error that is taken for none, where there are others beside it."""
 
@@ -70,6 +71,16 @@ class Spread:
         since = np.minimum.outer(rounds, rounds) - 1
         together: NDArray[np.float64] = np.equal.outer(whose, whose) * (self.prior**2 + self.drift**2 * since)
         return together
+
+
+def bits_of_sum(members: int) -> float:
+    """Returns how many bits of each member's entry a sum shows, if nothing else is known."""
+    return math.log2(members / (members - 1)) / 2 if members > 1 else math.inf
+
+
+def largest_group(bits: float, most: int) -> int:
+    """Returns the largest number of parties, up to `most`, whose sum shows as many bits of an entry."""
+    return next((size for size in range(most, 1, -1) if bits <= bits_of_sum(size) * (1 + SLACK) + SLACK), 1)
 
 
 class Estimate:
@@ -137,17 +148,17 @@ def _is_drawn(unknown: Unknown) -> int:
     return int(unknown[0] != "mask" and unknown != ONE)
 
 
-def _floats(factors: Sequence[Any]) -> NDArray[np.float64]:
+def _floats(numbers: Collection[int], below: int) -> NDArray[np.float64]:
     """Returns factors as floats; those that are too large for one are only a mistake if they are asked for."""
     try:
-        return np.array([float(factor) for factor in factors], dtype=np.float64)
+        return np.array([number / below for number in numbers], dtype=np.float64)
     except OverflowError:
-        return np.array([_float(factor) for factor in factors], dtype=np.float64)
+        return np.array([_divide(number, below) for number in numbers], dtype=np.float64)
 
 
-def _float(factor: Any) -> float:
+def _divide(number: int, below: int) -> float:
     try:
-        return float(factor)
+        return number / below
     except OverflowError:
         return math.inf
 

@@ -15,6 +15,8 @@ from tacit.auditing.symbolic.forms import Form, Unknown
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Reading: TypeAlias = Callable[[Collection[int], int], NDArray[Any]]
+"""Makes an array of factors, given as numerators and their denominator."""
 
 
 class Columns:
@@ -62,18 +64,18 @@ class Columns:
 class Written:
     """A form with the numbers of its unknowns, and its factors as they are asked for."""
 
-    __slots__ = ("_values", "columns", "factors", "rounded")
+    __slots__ = ("_form", "_values", "columns", "rounded")
 
     def __init__(self, form: Form, columns: Columns) -> None:
-        self.columns, self.factors = columns.numbers(form.terms), list(form.terms.values())
-        self.rounded = any(factor.denominator != 1 for factor in self.factors)
+        self.columns, self._form = columns.numbers(form.numbers), form
+        self.rounded = form.below != 1 and any(number % form.below for number in form.numbers.values())
         """Whether there are fractions in it. A sum of encoded vectors is exact in the ring."""
-        self._values: dict[Callable[[list[Any]], NDArray[Any]], NDArray[Any]] = {}
+        self._values: dict[Reading, NDArray[Any]] = {}
 
-    def values(self, of: Callable[[list[Any]], NDArray[Any]]) -> NDArray[Any]:
-        """Returns what a function makes of the factors. It is asked once."""
+    def values(self, of: Reading) -> NDArray[Any]:
+        """Returns what a function makes of the numerators and the denominator of the factors. It is asked once."""
         if of not in self._values:
-            self._values[of] = of(self.factors)
+            self._values[of] = of(self._form.numbers.values(), self._form.below)
         return self._values[of]
 
 
@@ -109,9 +111,9 @@ class Rows:
         columns = Columns()
         return Rows.from_forms(columns, [Written(form, columns) for form in forms])
 
-    def values(self, of: Callable[[list[Any]], NDArray[Any]]) -> NDArray[Any]:
+    def values(self, of: Reading) -> NDArray[Any]:
         """Returns what a function makes of the factors of all terms of the forms, by their places."""
-        return np.concatenate([form.values(of) for form in self.forms]) if self.forms else of([])
+        return np.concatenate([form.values(of) for form in self.forms]) if self.forms else of((), 1)
 
     def nonempty(self) -> Bools:
         """Returns which rows have a term."""

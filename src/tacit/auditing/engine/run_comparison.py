@@ -4,31 +4,25 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from tacit.auditing.engine.concrete_run import Twin
+from tacit.auditing.engine.element_comparison import ElementComparison
 from tacit.auditing.engine.views import ItemAt, KeyAt, WholeVector
-from tacit.auditing.scope import PROOF_BITS, Scope
-from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown
+from tacit.auditing.scope import Scope
+from tacit.auditing.symbolic.forms import Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.auditing.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag
 from tacit.core.average import Ending
 from tacit.core.errors import NotAuditable
 from tacit.core.messages import Address
-from tacit.core.suite import Party, Vector
-from tacit.crypto.masks import stream
-from tacit.protocols import is_shipped
+from tacit.core.suite import Party
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
-TOLERANCE, UNITS = 1e-12, 16
-"""How far a number may be from what its form says: by that part of all that is added up in it, and of 1, and by so many
-of the smallest steps of the ring. Where parties divide, they round."""
 TOKENS = (16, 32, 33, 64)
 """How long tags, keys, shares and signatures are."""
 
@@ -63,26 +57,24 @@ def different(protocol: str, why: str) -> NotAuditable:
 
 
 class Comparison:
-    """The rounds of a scope on symbols, and on numbers: some, others, and the first again with other keys."""
+    """The rounds of a scope on symbols and on numbers: some, others of several kinds, and the first with other keys."""
 
     def __init__(
         self,
         scope: Scope,
         simulation: SymbolicSimulation,
         symbols: Sequence[SimulatedRound],
-        real: tuple[Twin, Twin, Twin],
+        real: Sequence[Twin],
+        rounded: Collection[Unknown],
     ) -> None:
+        """Takes the runs, and the unknowns of which parts were sent, which are rounded."""
         self.name, self.world, self.table = scope.protocol.name, simulation.world, simulation.table
-        self.here, self.elsewhere, self.rekeyed = real
+        self.here, *self.others, self.rekeyed = real
         self.runs = (symbols, *(each.rounds for each in real))
-        agreement = simulation.agreement
-        self.entries, self.ring = agreement.entries, agreement.ring(PROOF_BITS)
-        # Of protocols of others nothing is believed by their terms: one could leave itself any room to differ.
-        self.units = UNITS * (scope.terms.amplifies if is_shipped(scope.protocol) else 1.0)
-        self.room = 2.0 ** (agreement.ring().bits - 1) / agreement.ring().scale
-        self.masks: dict[bytes, Vector] = {}
-        self.vectors: dict[Party, list[tuple[bytes, bytes]]] = defaultdict(list)
-        """The packed vectors that each party sent or was sent, in two runs on different vectors."""
+        self.agreement = simulation.agreement
+        self.elements = ElementComparison(scope, simulation, real, rounded, self._key_of)
+        self.vectors: dict[Party, list[tuple[bytes, ...]]] = defaultdict(list)
+        """The packed vectors that each party sent or was sent, in all runs on different vectors."""
         self.alike: set[tuple[bytes, ...]] = set()
         """Bytes in all runs that were compared, and are as they should be."""
         self.open: list[Spot] = []
@@ -93,6 +85,7 @@ class Comparison:
         self._compare_schedules()
         self.real, self.other = self._tokens(self.here), self._tokens(self.rekeyed)
         self._compare_contents()
+        self._compare_contexts()
         return self.open
 
     def _tokens(self, run: Twin) -> dict[bytes, set[bytes]]:
@@ -113,6 +106,11 @@ class Comparison:
         if any(len(real) > 1 for real in secrets):
             self._differ("what is one key on symbols are different keys on numbers")
         return found
+
+    def _key_of(self, token: bytes) -> bytes:
+        """Returns the key that a token stands for in the first run."""
+        (key,) = self.real[token]
+        return key
 
     def _refuse(self, spot: Spot, why: str) -> NoReturn:
         self._differ(f"{spot}: {why}")
@@ -139,6 +137,17 @@ class Comparison:
                 symbol, *real = (each.envelope.sealed for each in several)
                 self._box(Spot(several[0].envelope.address), symbol, real)
 
+    def _compare_contexts(self) -> None:
+        """Compares labels and contexts of keys and commitments: whoever can derive these compares them with guesses."""
+        for party, noted in self.here.book.contexts.items():
+            several = [run.book.contexts[party] for run in self.others]
+            if any(len(each) != len(noted) for each in several):
+                self._differ(f"{party} asks its suite for other things on other vectors")
+            for (number, what, peer, here), *others in zip(noted, *several, strict=True):
+                if not self._is_same(peer, [here, *(each[-1] for each in others)]):
+                    address = Address(self.agreement.session, number, 0, what, party, peer or party)
+                    self.open.append(Spot(address, ("context",)))
+
     def _compare_endings(self, number: int, endings: Sequence[Mapping[Party, Ending]]) -> None:
         for party in endings[0]:
             symbol, *real = (each.get(party) for each in endings)
@@ -151,14 +160,16 @@ class Comparison:
 
     def _box(self, spot: Spot, symbol: bytes, real: Sequence[bytes]) -> None:
         """Compares what is in sealed boxes."""
-        meaning, books = self.world.meaning(symbol), (self.here.book, self.elsewhere.book, self.rekeyed.book)
-        opened = [book.boxes.get(each) for book, each in zip(books, real, strict=True)]
+        meaning, runs = self.world.meaning(symbol), (self.here, *self.others, self.rekeyed)
+        opened = [run.book.boxes.get(each) for run, each in zip(runs, real, strict=True)]
         if not isinstance(meaning, Sealed) or None in opened:
             self._refuse(spot, "it is not sealed as its symbol says")
-        keys, plain = zip(*(each for each in opened if each), strict=True)
-        inner = spot.path and (keys[0] not in self.real[meaning.key] or keys[2] not in self.other[meaning.key])
-        if inner or keys[0] == keys[2]:
+        keys, plain, contexts = zip(*(each for each in opened if each), strict=True)
+        inner = spot.path and (keys[0] not in self.real[meaning.key] or keys[-1] not in self.other[meaning.key])
+        if inner or keys[0] == keys[-1]:
             self._refuse(spot, "it is sealed under another key than its symbol says")
+        if not self._is_same(spot.address.to, contexts[:-1]):
+            self.open.append(spot.at("context"))
         values = [_decode_message(each) for each in plain]
         within = _decode_message(meaning.plaintext)
         if self._means_something(meaning.plaintext) or within is None or None in values:
@@ -171,19 +182,19 @@ class Comparison:
 
     def _walk(self, spot: Spot, symbol: Any, real: Sequence[Any]) -> None:
         """Compares decoded values, step by step."""
-        here, elsewhere, rekeyed = real
-        if not type(symbol) is type(here) is type(elsewhere) is type(rekeyed):
+        here, *_ = real
+        if any(type(each) is not type(symbol) for each in real):
             self._refuse(spot, "it is of another kind on numbers than on symbols")
         if isinstance(symbol, bytes):
             self._bytes(spot, symbol, real)
         elif isinstance(symbol, msgspec.msgpack.Ext):
             self._walk(spot, [symbol.code, bytes(symbol.data)], [[each.code, bytes(each.data)] for each in real])
         elif isinstance(symbol, dict | list):
-            if not len(symbol) == len(here) == len(elsewhere) == len(rekeyed):
+            if any(len(each) != len(symbol) for each in real):
                 self._refuse(spot, "how many there are is not the same on symbols, other vectors and keys")
-            for step, items in _items((symbol, here, elsewhere, rekeyed)):
+            for step, items in _items((symbol, *real)):
                 self._walk(spot.at(step), items[0], items[1:])
-        elif not msgspec.msgpack.encode(here) == msgspec.msgpack.encode(elsewhere) == msgspec.msgpack.encode(rekeyed):
+        elif len({msgspec.msgpack.encode(each) for each in real}) > 1:
             self._refuse(spot, "it depends on vectors or keys, and is neither")
         elif spot.path and isinstance(spot.path[-1], KeyAt) and symbol != here:
             self._refuse(spot, "it is another on numbers than on symbols")
@@ -191,16 +202,17 @@ class Comparison:
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def _bytes(self, spot: Spot, symbol: bytes, real: Sequence[bytes]) -> None:
-        here, elsewhere, rekeyed = real
+        here, *others, rekeyed = real
         vector, meaning = self.table.meaning(symbol), self.world.meaning(symbol)
         if vector is not None and symbol:
             for party in (spot.address.sender, spot.address.to):
-                self.vectors[party].append((here, elsewhere))
+                self.vectors[party].append(tuple(real[:-1]))
         if (symbol, *real) in self.alike:
             return
         waiting = len(self.open)
         if vector is not None:
-            self._vector(spot, vector, real)
+            if problem := self.elements.find_problem(vector, real):
+                self._refuse(spot, problem)
         elif isinstance(meaning, Sealed):
             self._box(spot, symbol, real)
         elif meaning is not None:
@@ -208,27 +220,31 @@ class Comparison:
                 self._refuse(spot, "it is another key, share or signature than its symbol says")
             if here == rekeyed:
                 self._refuse(spot, "it is the same with other keys")
-            if here != elsewhere and not (
-                isinstance(meaning, Signature | Tag) and self._is_of_vectors(spot, here, elsewhere)
-            ):
+            same = all(each == here for each in others)
+            if not same and not (isinstance(meaning, Signature | Tag) and self._is_of_vectors(spot, real[:-1])):
                 self.open.append(spot)
         else:
             if here != rekeyed and not self._is_words(symbol, here, rekeyed):
                 self._refuse(spot, "it depends on keys, and is nothing of which the audit could say who knows it")
-            if here != elsewhere:
+            if any(each != here for each in others):
                 self.open.append(spot)
         if len(self.open) == waiting:
             self.alike.add((symbol, *real))
 
-    def _is_of_vectors(self, spot: Spot, here: bytes, elsewhere: bytes) -> bool:
-        """Says whether a word is another only because it is for packed vectors that its receiver has."""
-        one, other = self.here.book.statements.get(here), self.elsewhere.book.statements.get(elsewhere)
-        if one is None or other is None:
-            return False
-        for number, (before, after) in enumerate(self.vectors[spot.address.to]):
+    def _is_of_vectors(self, spot: Spot, words: Sequence[bytes]) -> bool:
+        """Says whether words are different only because they are for packed vectors that their receiver has."""
+        runs = zip((self.here, *self.others), words, strict=True)
+        statements = [run.book.statements.get(each) for run, each in runs]
+        return None not in statements and self._is_same(spot.address.to, [each for each in statements if each])
+
+    def _is_same(self, party: Party | None, statements: Sequence[bytes]) -> bool:
+        """Says whether statements of several runs differ in nothing but packed vectors that a party has, if any."""
+        if len(set(statements)) == 1:
+            return True
+        for number, vectors in enumerate(self.vectors[party] if party is not None else ()):
             mark = b"vector %d" % number
-            one, other = one.replace(before, mark), other.replace(after, mark)
-        return one == other
+            statements = [one.replace(vector, mark) for one, vector in zip(statements, vectors, strict=True)]
+        return len(set(statements)) == 1
 
     def _is_words(self, symbol: bytes, here: bytes, rekeyed: bytes) -> bool:
         """Says whether bytes are signatures, tags, commitments or public keys, one after another."""
@@ -245,76 +261,6 @@ class Comparison:
             else:
                 return False
         return len(symbol) == len(here) == len(rekeyed)
-
-    # --- vectors --------------------------------------------------------------------------------------------------
-
-    def _vector(self, spot: Spot, vector: Vector, packed: Sequence[bytes]) -> None:
-        """Compares a packed vector with its forms."""
-        if any(len(each) != len(vector) * self.ring.element_bytes for each in packed):
-            self._refuse(spot, "it is not as long as its symbol says")
-        here, elsewhere, rekeyed = (np.frombuffer(each, dtype=self.ring.dtype) for each in packed)
-        mask, masked = self._masks(spot, vector)
-        for place, form in enumerate(vector):
-            divided = any(unknown[0] == "ratio" for unknown in form.terms)
-            numbers = (here - mask)[place], (elsewhere - mask)[place]
-            runs = zip(numbers, (self.here, self.elsewhere), strict=True)
-            if not divided and not all(self._fits(number, form, run) for number, run in runs):
-                self._refuse(spot, f"entry {place} is not what its symbol says")
-            if (here[place] != rekeyed[place]) != masked[place] and not (divided and not masked[place]):
-                self._refuse(spot, f"entry {place} has other masks than its symbol says")
-
-    def _fits(self, element: np.unsignedinteger[Any], form: Form, run: Twin) -> bool:
-        """Says whether an element is what its form says, but for what was rounded."""
-        terms = [(unknown, factor) for unknown, factor in form.terms.items() if unknown[0] != "mask"]
-        try:
-            numbers = [float(factor) * self._worth(unknown, run) for unknown, factor in terms]
-        except OverflowError:
-            return False
-        slack, signed = TOLERANCE * (1 + sum(map(abs, numbers))), int(element.astype(np.int64))
-        if abs(signed / self.ring.scale - sum(numbers)) <= slack + self.units * self.ring.resolution:
-            return True
-        # The weight behind the entries is counted in units of its own.
-        weight = signed / self.ring.heaviest * self.ring.max_weight
-        return all(unknown[2:] == (self.entries,) for unknown, _ in terms) and abs(weight - sum(numbers)) <= slack
-
-    def _masks(self, spot: Spot, vector: Vector) -> tuple[Vector, NDArray[np.bool_]]:
-        """Returns the masks in a vector, added up, and which entries have any."""
-        total, masked, top = [0] * len(vector), np.zeros(len(vector), dtype=bool), 1 << self.ring.bits
-        for place, form in enumerate(vector):
-            for unknown, factor in form.terms.items():
-                if unknown[0] != "mask":
-                    if unknown[0] not in (INPUT, PLAIN, ONE[0]) and abs(factor) > self.room:
-                        self._refuse(
-                            spot, "a drawn number that is larger than the ring wraps around, and does not hide"
-                        )
-                    continue
-                if factor.denominator != 1 or factor.numerator % 2 == 0:
-                    self._refuse(spot, "a mask that is taken an even number of times, or a part of one, does not hide")
-                total[place] += int(factor) * int(self._stream(unknown[1])[unknown[2]])
-                masked[place] = True
-        return np.array([each % top for each in total], dtype=self.ring.dtype), masked
-
-    def _stream(self, token: bytes) -> Vector:
-        if token not in self.masks:
-            (key,) = self.real[token]
-            self.masks[token] = stream(key, self.world.masked[token], self.ring.element_bytes)
-        return self.masks[token]
-
-    def _worth(self, unknown: Unknown, run: Twin) -> float:
-        """Returns what an unknown stands for in a run."""
-        if unknown == ONE:
-            return 1.0
-        kind, owner, entry = unknown
-        if kind not in (INPUT, PLAIN):
-            party, number, count, _ = owner
-            transcript = run.rounds[number - 1].transcript
-            drawn = () if transcript is None else transcript.holdings[party].vectors
-            return float(drawn[count - 1][entry])
-        party, number = owner
-        update = run.updates[number - 1][party]
-        if entry == self.entries:
-            return float(update.weight)
-        return float(update.vector[entry]) * (update.weight / self.ring.max_weight if kind == INPUT else 1.0)
 
 
 def _decode_message(data: bytes) -> tuple[Any] | None:

@@ -17,62 +17,119 @@ Whatever fails this cannot be audited, and is refused with the message and the f
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from tacit.auditing.engine.concrete_run import Brought, Twin, in_order, in_scale, pair, twin
+from tacit.auditing.engine.concrete_run import Twin, twin
 from tacit.auditing.engine.failures import culprit, refusal
+from tacit.auditing.engine.guard_vectors import (
+    Brought,
+    edge_of,
+    in_order,
+    in_order_of_scales,
+    in_scale,
+    of_several_scales,
+    pair,
+    stretch_entries,
+)
+from tacit.auditing.engine.length_comparison import LengthRuns, find_difference
 from tacit.auditing.engine.run_comparison import Comparison, Spot, different
 from tacit.auditing.engine.views import contents
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Unknown, noticing
-from tacit.auditing.symbolic.simulation import SymbolicSimulation
+from tacit.auditing.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.auditing.symbolic.suite import Sealed
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import Party
+from tacit.protocols import is_shipped
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 ENTRIES, SELECTED = 3, 8
 """Length of the vectors that are brought; of those of which some entries are selected."""
 ROUNDS = 2
 """Rounds that are played at most: in the second there is a state."""
+LONG_ENTRIES, SEVERAL_ROUNDS, MOST_ROUNDS = 24, 3, 8
+"""Of protocols of others: the length of vectors, the fewest rounds if more than one is asked about, and the most."""
+MOST_WORK = 20_000
+"""Messages, shares and masks of all rounds times entries from which on vectors of others' protocols are shorter."""
+SMALL = 12
+"""Parties up to which rounds are cheap: of more, guards run two rounds unless asked, and long vectors in one."""
+AUDITED_ENTRIES, MOST_BYTES = 2, 4_000_000
+"""Length of vectors on symbols in an audit; and bytes of all messages from which on long vectors are shorter."""
+TINY = 2.0**-20
+"""Factor of vectors that are smaller by far."""
 REMEMBERED = 256
 
-_found: OrderedDict[Any, NotLinear | None] = OrderedDict()
+_found: OrderedDict[Any, NotLinear | int | None] = OrderedDict()
 
 
-def check_soundness(scope: Scope) -> None:
+def check_soundness(scope: Scope) -> int | None:
     """Raises NotLinear, or NotAuditable, unless symbols stand for all that parties show under these settings.
 
-    What was found is remembered by protocol, parties, settings and faults. Those who lie are left out: the question is
-    whether the protocol can be audited.
+    Returns how many entries an audit has to look at where they fare differently, and None if one stands for all.
+
+    What was found is remembered by protocol, parties, settings, faults and length. Those who lie are left out: the
+    question is whether the protocol can be audited.
     """
-    key = scope.protocol, scope.parties, msgspec.json.encode(scope.terms.settings), scope.faults
-    rounds = min(scope.rounds, ROUNDS)
-    for number in range(rounds, ROUNDS + 1):
-        if (*key, number) in _found and (number == rounds or _found[*key, number] is None):
+    shipped = is_shipped(scope.protocol)
+    most = ROUNDS if shipped else MOST_ROUNDS
+    several = SEVERAL_ROUNDS if len(scope.parties) <= SMALL else ROUNDS
+    rounds = min(scope.rounds if shipped or scope.rounds == 1 else max(scope.rounds, several), most)
+    length = None if shipped else scope.length
+    key = scope.protocol, scope.parties, msgspec.json.encode(scope.terms.settings), scope.faults, length
+    for number in range(rounds, most + 1):
+        if (*key, number) in _found and (number == rounds or not isinstance(_found[*key, number], NotLinear)):
             rounds = number  # in more rounds there is more to be seen, and there was nothing
     if (*key, rounds) not in _found:
         report_step("trying whether the protocol does with numbers what it does with unknowns")
         try:
-            Guard(scope, rounds).check()
-            _found[*key, rounds] = None
+            _found[*key, rounds] = _check(scope, rounds)
         except NotLinear as error:
             _found[*key, rounds] = error
         while len(_found) > REMEMBERED:
             _found.popitem(last=False)
-    if (found := _found[*key, rounds]) is not None:
+    found = _found[*key, rounds]
+    if isinstance(found, NotLinear):
         raise found
+    return found
+
+
+def _check(scope: Scope, rounds: int) -> int | None:
+    guard = Guard(scope, rounds)
+    guard.check()
+    if not is_shipped(scope.protocol):
+        guard.check_lengths()
+        if not scope.faults:
+            faults, small = dropout_faults(scope.parties, rounds), len(scope.parties) <= SMALL
+            Guard(replace(scope, faults=faults), min(rounds, SEVERAL_ROUNDS), thorough=small).check()
+    return guard.unlike_entries
+
+
+def dropout_faults(parties: Sequence[Party], rounds: int) -> tuple[Fault, ...]:
+    """Returns faults by which one party is silent in the first round, and another crashes in the second."""
+    faults = [Fault(action="silence", party=parties[-1], round=1)]
+    if rounds > 1 and len(parties) > 2:
+        faults.append(Fault(action="crash", party=parties[-2], step=2, round=2))
+    return tuple(faults)
 
 
 class Guard:
     """The rounds of a scope, on symbols and on numbers."""
 
-    def __init__(self, scope: Scope, rounds: int) -> None:
+    def __init__(self, scope: Scope, rounds: int, *, thorough: bool | None = None) -> None:
+        """Takes a scope, and whether to use long vectors of several scales: for protocols of others, unless told."""
         self.scope, self.rounds = scope, rounds
+        self.thorough = not is_shipped(scope.protocol) if thorough is None else thorough
         self.entries = SELECTED if scope.terms.selective else ENTRIES
+        if self.thorough:
+            affordable = MOST_WORK // max(1, scope.terms.work * rounds)
+            self.entries = max(self.entries, min(LONG_ENTRIES, affordable))
         self.simulation = SymbolicSimulation(
             scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value
         )
@@ -82,23 +139,45 @@ class Guard:
             self.simulation.table,
         )
         self.ring = self.agreement.ring(PROOF_BITS)
-        self.first, self.others = self._sample_inputs([])
+        self._group_parties([])
+        self.first, self.others = self._sample_inputs(self.agreement)
+        """Vectors by round; and others of several kinds, each by round."""
+        self.rounded: set[Unknown] = set()
+        """What parts were sent of, which are rounded."""
         self.symbols: list[SimulatedRound] = []
 
     # --- what is brought ------------------------------------------------------------------------------------------
 
-    def _sample_inputs(self, sums: Sequence[Mapping[Unknown, Any]]) -> tuple[list[Brought], list[Brought]]:
-        """Returns vectors for all rounds, and others with the same sums."""
+    def _group_parties(self, sums: Sequence[Mapping[Unknown, Any]]) -> None:
+        """Finds out, round by round, of which groups of parties sums shall stay the same, and whose vectors."""
         alone, rest = _peel_sums(sums)
-        pairs = []
+        self.groups: list[tuple[list[list[Party]], set[Party]]] = []
         for number in range(1, self.rounds + 1):
             groups: dict[Any, list[Party]] = defaultdict(list)
             for party in self.scope.parties:
                 groups[frozenset(_mentions(rest, (party, number))) or party].append(party)
             told = {party for party in self.scope.parties if self._is_told(alone, (party, number))}
-            first, others = pair(self.agreement, self.ring, number, list(groups.values()))
-            pairs.append((first, {**others, **{party: first[party] for party in told}}))
-        return [first for first, _ in pairs], [others for _, others in pairs]
+            self.groups.append((list(groups.values()), told))
+
+    def _sample_inputs(
+        self, agreement: Agreement, rounds: int | None = None
+    ) -> tuple[list[Brought], list[list[Brought]]]:
+        """Returns vectors for some rounds, and others with the same sums: unlike them, and of several scales."""
+        ring, chosen = agreement.ring(PROOF_BITS), []
+        others: list[list[Brought]] = [[], []] if self.thorough else [[]]
+        for number, (groups, told) in enumerate(self.groups[:rounds], start=1):
+            first, *unlike = pair(agreement, ring, number, groups)
+            if self.thorough:
+                unlike.append(of_several_scales(agreement, ring, number, groups, first))
+            chosen.append(first)
+            for kind, updates in zip(others, unlike, strict=True):
+                kind.append({**updates, **{party: first[party] for party in told}})
+        return chosen, others
+
+    @property
+    def unlike_entries(self) -> int | None:
+        """How many entries were looked at, if they fare differently although the terms do not say so."""
+        return None if self.scope.terms.selective or self.simulation.aligned else self.entries
 
     def _is_told(self, alone: Collection[Unknown], owner: tuple[Party, int]) -> bool:
         """Says whether somebody's vector is known, entry by entry."""
@@ -134,12 +213,60 @@ class Guard:
         Returns where something else than a vector is another on other vectors.
         """
         if not self.table.sized:  # otherwise symbols were chosen by the size of these very vectors
-            self.first, self.others = self._sample_inputs(sums)
-        elif self.scope.terms.selective:
-            # What entries were before is in the order of sizes only if all of it is larger by as much.
-            self.others = [(in_scale if self.table.compared else in_order)(updates) for updates in self.first]
-        real = self._twin(self.first), self._twin(self.others), self._twin(self.first, "other")
-        return Comparison(self.scope, self.simulation, self.symbols, real).check()
+            self._group_parties(sums)
+            self.first, self.others = self._sample_inputs(self.agreement)
+        here = self._twin(self.first)
+        if self.table.sized and self.scope.terms.selective:
+            self.others = self._in_same_order(here)
+        others = [self._twin(each) for each in self.others]
+        if is_shipped(self.scope.protocol):
+            # Some say openly that a number is too large for their ring. Of others that is a leak like any other.
+            others = [others[0], *(each for each in others[1:] if not each.book.overflowed)]
+        real = [here, *others, self._twin(self.first, "other")]
+        self.runs = LengthRuns(self.entries, here, others[0], real[-1])
+        try:
+            return Comparison(self.scope, self.simulation, self.symbols, real, self.rounded).check()
+        except NotAuditable as error:
+            if not any(run.book.overflowed for run in others):
+                raise
+            raise NotAuditable(f"{error}; entries at the clip are too large for its ring, and Terms.span is how large "
+                               f"numbers get") from error  # fmt: skip
+
+    def check_lengths(self) -> None:
+        """Raises NotAuditable if long vectors are treated otherwise than those of an audit."""
+        short = self.runs
+        passed = (each for played in short.here.rounds for each in played.transcript or ())
+        size = sum(len(each.envelope.sealed) for each in passed) // self.entries
+        runs = [self.run_lengths(max(self.entries, min(self.scope.length, MOST_BYTES // max(1, size))))]
+        if self.unlike_entries is None and not self.scope.terms.selective:
+            runs, short = [short, *runs], self.run_lengths(AUDITED_ENTRIES)
+        for long in runs:
+            if problem := find_difference(short, long):
+                raise different(self.scope.protocol.name, problem)
+
+    def run_lengths(self, entries: int) -> LengthRuns:
+        """Returns runs on vectors of a length."""
+        agreement = in_session(replace(self.agreement, entries=entries), self.agreement.session)
+        first, (other, *_) = self._sample_inputs(agreement, None if len(self.scope.parties) <= SMALL else 1)
+        if self.table.sized and self.scope.terms.selective:
+            other = [(in_scale if self.table.compared else in_order)(updates) for updates in first]
+        return LengthRuns(
+            entries, *(self._twin(*each, agreement) for each in ((first, ""), (other, ""), (first, "other")))
+        )
+
+    def _in_same_order(self, here: Twin) -> list[list[Brought]]:
+        """Returns other vectors by whose size the same entries are selected in the same order."""
+        edge = edge_of(self.agreement, self.ring)
+        if not self.table.compared:
+            found = [[in_order(updates) for updates in self.first]]
+            return [*found, [in_order_of_scales(updates, edge) for updates in self.first]] if self.thorough else found
+        # What entries were before is in the order of sizes only if all of it is larger by as much.
+        found = [[in_scale(updates) for updates in self.first]]
+        if self.thorough:
+            largest = max(float(np.abs(each.vector).max()) for updates in self.first for each in updates.values())
+            up, stretched = 2.0 ** int(np.log2(edge / largest)), stretch_entries(self.entries, here.book.magnitudes)
+            found += [[in_scale(updates, factor) for updates in self.first] for factor in (stretched, up, TINY)]
+        return found
 
     def _sums(self) -> dict[Party, dict[frozenset[Any], Mapping[Unknown, Any]]]:
         """Returns the forms without masks and other secrets that each party sent or was sent."""
@@ -152,6 +279,7 @@ class Guard:
                 for _, data in contents(self.world, meaning.plaintext):
                     vector = self.table.meaning(data)
                     for form in () if vector is None else vector:
+                        self.rounded.update(each for each, factor in form.terms.items() if factor.denominator != 1)
                         if form.terms and all(each == ONE or each[0] in (INPUT, PLAIN) for each in form.terms):
                             key = frozenset(form.terms.items())
                             known[address.sender][key] = known[address.to][key] = form.terms
@@ -172,9 +300,9 @@ class Guard:
         if raised:
             raise refusal(name, raised[0]) from raised[0]
 
-    def _twin(self, updates: Sequence[Brought], keys: str = "") -> Twin:
+    def _twin(self, updates: Sequence[Brought], keys: str = "", agreement: Agreement | None = None) -> Twin:
         try:
-            return twin(self.scope, self.agreement, updates, keys)
+            return twin(self.scope, agreement or self.agreement, updates, keys)
         except Exception as error:
             name = self.scope.protocol.name
             raise NotAuditable(f"{name} fails on numbers, and not on symbols: {error!r}{culprit(error)}") from error

@@ -1,12 +1,14 @@
 """A run of the deployed code on unknowns, looked at by one coalition after another."""
 
+import gc
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -53,7 +55,10 @@ class Knowledge:
         """Whether it saw what a protocol divided by an unknown, which is not linear."""
         self._draws = bool({*kinds} - {KINDS.index(INPUT), KINDS.index("mask")})
         """Whether it saw anything behind a number that somebody drew, which may hide little."""
-        self.others = [unknown for unknown in run.brought_in_all if owner_of(unknown) not in self._members]
+        honest = np.array([party not in self._members for party in run.names])
+        self.at = run.places_in_all[honest[run.places_in_all[:, 0]]]
+        """Party, round and entry of each of the others' unknowns: places from 0, and round 0 if all have the same."""
+        self.others = list(compress(run.brought_in_all, honest[run.places_in_all[:, 0]].tolist()))
         """The others' vectors, entry by entry."""
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
@@ -99,9 +104,14 @@ class Knowledge:
     @cached_property
     def victims(self) -> list[Party]:
         """Of whom it knows some entry, exactly or nearly, given how the ring rounds."""
-        if not self.exact and self._whole and not self.run.spread.tied and not self._draws:
+        if self.only_sums and not self.exact:
             return []
         return [party for party in self.run.names if self._is_exposed(party)]
+
+    @cached_property
+    def only_sums(self) -> bool:
+        """Whether algebra says all: it saw sums alone, of vectors that tell nothing about each other."""
+        return self._whole and not self.run.spread.tied and not self._draws
 
     @cached_property
     def _whole(self) -> bool:
@@ -226,6 +236,10 @@ class SymbolicRun:
         return float(self.brought[number - 1][party][entry]) if entry < self.entries else 1.0
 
     def _run(self) -> None:
+        with paused_collection():
+            self._run_rounds()
+
+    def _run_rounds(self) -> None:
         for number in range(1, self.scope.rounds + 1):
             report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
@@ -274,6 +288,10 @@ class SymbolicRun:
 
     def view(self, coalition: Collection[Party], rounds: int) -> View:
         """Returns what a coalition saw and can open in some rounds."""
+        with paused_collection():
+            return self._view(coalition, rounds)
+
+    def _view(self, coalition: Collection[Party], rounds: int) -> View:
         world, session = self.simulation.world, self.simulation.agreement.session
         members = sorted(set(coalition) - {ONLOOKER})
         if ONLOOKER in coalition:
@@ -323,6 +341,12 @@ class SymbolicRun:
         """The entries of all that anybody brings, in the order of their names."""
         return sorted((unknown for party in self.names for unknown in self.inputs(party)), key=repr)
 
+    @cached_property
+    def places_in_all(self) -> NDArray[np.int64]:
+        """Party, round and entry of each of them, as numbers."""
+        place = {party: number for number, party in enumerate(self.names)}
+        return np.array([(place[owner_of(each)], _round(each[1]), each[2]) for each in self.brought_in_all])
+
     def safe_rounds(self, coalition: Collection[Party]) -> int:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""
         # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
@@ -351,6 +375,18 @@ class SymbolicRun:
         found = ~np.isnan(recovered)
         truth = [brought[victim] for brought in self.brought]
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
+
+
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """Pauses the search for cyclic garbage: a run keeps all that it makes, and would be searched again and again."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -44,8 +44,7 @@ class WholeVector:
     """A path of one step: all that is in a box, undecoded."""
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path (see `follow`)."""
 
     box: bytes | None
@@ -203,11 +202,12 @@ class View:
         if data in self.found:
             return
         self.found[data] = found
-        vector = self.world.vector_of(data)
-        if vector is not None:
-            self.packed[data] = KnownVector(vector, data, is_mask=False)
         meaning = self.world.meaning(data)
-        if isinstance(meaning, Sealed):
+        if meaning is None:
+            vector = self.world.vector_of(data)
+            if vector is not None:
+                self.packed[data] = KnownVector(vector, data, is_mask=False)
+        elif isinstance(meaning, Sealed):
             if meaning.key in self.how:
                 self._read(data)
             else:
@@ -231,7 +231,8 @@ class View:
                 (path, data) for path, data in contents(self.world, meaning.plaintext) if self.world.knows(data)
             ]
         for path, data in self.world.contents[box]:
-            self._see(data, Location(box, path))
+            if data not in self.found:
+                self._see(data, Location(box, path))
 
 
 def _resolve_vectors(
@@ -270,7 +271,7 @@ def _resolve_vectors(
 
 def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
     """Yields every byte string in a box, with the path to it: those of a message, or all of it if it is none."""
-    if world.meaning(plaintext) is None and world.vector_of(plaintext) is None:
+    if not world.knows(plaintext):
         try:
             yield from byte_strings(msgspec.msgpack.decode(plaintext))
             return

@@ -13,12 +13,14 @@ from tacit.auditing.findings import plain_remarks
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.recipes import describe_recipe
+from tacit.auditing.render.sparse import render_exposed_entries
 from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
 from tacit.auditing.render.trust import describe_trust
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Proposal
 from tacit.auditing.summary import Summary
 from tacit.core.protocol import Protocol, Terms
+from tacit.privacy.epsilon_bounds import EpsilonBound
 
 FORMAT = 2
 """Version of the JSON of an audit. Version 1, of Tacit 0.2, has no version number and no codes."""
@@ -84,9 +86,13 @@ def describe_report(report: Report) -> dict[str, Any]:
         "drawings": report.seeds_tried,
         "unlucky": [each._asdict() for each in report.exposing_seeds],
         "entries": report.entries,
+        "sparse": None
+        if report.sparse is None
+        else {**report.sparse.plain(), "in_words": render_exposed_entries(report.sparse)},
         "exposed": {
             victim: {
                 "error": report.errors.get(victim),
+                "error_without_noise": report.proof_errors.get(victim),
                 "fraction": report.fractions[victim],
                 "in_words": str(describe_recipe(recipe)),
                 "recipe": [
@@ -99,11 +105,14 @@ def describe_report(report: Report) -> dict[str, Any]:
         "nearly": report.nearly,
         "unsure": report.unsure,
         "drowned": report.drowned,
+        "noise": report.noise,
         "bits": report.bits,
         "most_bits": report.most_bits,
         "epsilon": report.epsilon,
+        "epsilon_bound": _name_bound(report.epsilon_bound),
         "company": report.company,
         "epsilon_at_worst": report.epsilon_at_worst,
+        "epsilon_bound_at_worst": _name_bound(report.epsilon_bound_at_worst),
         "delta": report.delta,
         "at_worst": report.at_worst,
         "fewest": report.fewest,
@@ -116,6 +125,11 @@ def describe_report(report: Report) -> dict[str, Any]:
         "notes": list(map(render_note, report.notes)),
         "note_codes": plain_remarks(report.notes),
     }
+
+
+def _name_bound(bound: EpsilonBound | None) -> str | None:
+    """Returns the code of what proves a bound on ε."""
+    return None if bound is None else bound.kind.value
 
 
 def describe_verdict(proposal: Proposal) -> dict[str, Any]:

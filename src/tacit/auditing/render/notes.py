@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from tacit.auditing.findings import NoteCode, Remark, Sentences
 from tacit.auditing.render.arguments import render_argument
+from tacit.auditing.render.recipes import join_names
+from tacit.auditing.render.sparse import describe_entries, render_selections
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.protocol import Settings
+from tacit.core.protocol_facts import PrivacyArgument, Remedy
 from tacit.core.suite import Party
 
 
@@ -62,9 +65,7 @@ NOTES: Sentences = {
     NoteCode.COALITIONS_SAMPLED: lambda it: (
         f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed; run: tacit audit"
     ),
-    NoteCode.ENTRIES_SAMPLED: lambda it: (
-        f"up to {it['entries']} entries of sparse vectors were analysed, with one seed"
-    ),
+    NoteCode.SELECTIONS: render_selections,
     NoteCode.EXPOSED_IF_STATIC: _describe_static_exposure,
     NoteCode.WORST_CASE_SKIPPED: lambda it: (
         f"the worst case of dropouts was not analysed for {it['skipped']} of {it['coalitions']} coalitions"
@@ -84,17 +85,51 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
         return "the average of two parties shows each the other's vector; add a party, or pass allow_leaks=True"
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
-    remedy = settings.remedy(dropouts=bool(missing))
-    cure = "other settings (see tacit plan)"
-    if remedy is not None:
-        cure = f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
+    cure = _describe_cure(settings.remedy(dropouts=bool(missing)))
+    if report.sparse is not None and report.victims:
+        whose += f", {describe_entries(report.sparse)}"
     when = ""
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+    known = f" once it knows {join_names(report.known_draws)}" if report.known_draws else ""
     return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
-        f"or pass allow_leaks=True to go on knowingly"
+        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}, as the report says; "
+        f"use {cure}, or pass allow_leaks=True to go on knowingly"
     )
+
+
+def render_unaudited(note: Remark) -> str:
+    """Returns why settings are refused that nothing is known about, and what to do.
+
+    Args:
+        note: the note that says why there was no audit.
+    """
+    why, cure = render_note(note), "a protocol that can be audited"
+    if note.code is NoteCode.TOO_LONG:
+        why = "not audited, because an audit would take long and no argument (docs/arguments.md) covers these settings"
+        cure = "smaller or other settings"
+    return f"{why}; use {cure} (see tacit plan), or pass allow_leaks=True to go on without knowing what is shown"
+
+
+def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Settings) -> str:
+    """Returns why settings are refused that an argument says to leak, and what to do.
+
+    Args:
+        protocol: the name of the protocol.
+        argument: the argument.
+        settings: the settings that are refused.
+    """
+    statement = render_argument(argument.name, argument.facts, argument.statement)
+    return (
+        f"{protocol} would show vectors (docs/arguments.md, {argument.name}): {statement}; use "
+        f"{_describe_cure(settings.remedy(dropouts=False))}, or pass allow_leaks=True to go on knowingly"
+    )
+
+
+def _describe_cure(remedy: Remedy | None) -> str:
+    if remedy is None:
+        return "other settings (see tacit plan)"
+    return f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
 
 
 def render_preflight(protocol_server: bool, adversary: int, notes: Sequence[Remark]) -> list[str]:

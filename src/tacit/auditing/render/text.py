@@ -21,6 +21,7 @@ from tacit.auditing.findings import (
     Verdict,
 )
 from tacit.auditing.render.recipes import join_names
+from tacit.auditing.render.sparse import describe_entries, describe_selections, render_selections
 from tacit.auditing.report import Report
 from tacit.auditing.summary import Summary, largest_coalition
 from tacit.core.average import format_count
@@ -37,8 +38,11 @@ TERMS = {
         "the fewest parties whose contributions the coalition cannot tell apart; 1 means that somebody stands out, "
         "exposed or not, and more is better"
     ),
-    BITS: "the most that the coalition knows of a number; each bit halves what is left to guess",
-    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript",
+    BITS: (
+        "the most that the coalition knows of a number; each bit halves what is left to guess, and with more than half "
+        "a bit the anonymity set is 1"
+    ),
+    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript, noise included",
 }
 """Explanations of the terms of a report."""
 
@@ -231,8 +235,7 @@ def _capitalize(text: str) -> str:
 def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
     others = len(set(report.parties) - set(report.coalition))
     rest = "parties" if others == len(report.parties) else "others"
-    part = max((report.fractions.get(victim, 1.0) for victim in exposed), default=1.0)
-    some = f" in part (up to {part:.0%} of the sampled entries)" if part < 1.0 else ""
+    some = "" if report.sparse is None or not report.victims else f" in part ({describe_entries(report.sparse)})"
     if len(exposed) == 1:
         return f"the vector of {exposed[0]}{some}"
     if len(exposed) == others:
@@ -242,15 +245,14 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
 
 
 def summarize_exposure(reports: Sequence[Report]) -> str:
-    """Returns in a few words who is exposed to the worst of some coalitions."""
-    worst = max(reports, key=lambda report: len(report.victims))
-    if not worst.victims:
+    """Returns in a few words who is exposed to the worst of some coalitions, with the worst seed that was tried."""
+    worst = max(reports, key=lambda report: len(report.worst.victims))
+    if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)
         return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
     others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
-    part = max(worst.fractions.values(), default=1.0)
-    some = "" if part == 1.0 else f" in {part:.0%} of entries"
-    return f"{len(worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
+    some = "" if worst.sparse is None else f" in {describe_entries(worst.sparse)}"
+    return f"{len(worst.worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
 
 
 def render_run(summary: Summary) -> str:
@@ -299,7 +301,7 @@ def describe_coverage(coverage: Coverage) -> str:
     if coverage.seeds:
         worst = "the worst of " if coverage.worst_seed and coverage.seeds > 1 else ""
         seeds = f", {worst}{format_count(coverage.seeds, 'seed')}"
-    entries = f"{coverage.entries} sampled entries" if coverage.entries > 1 else "one entry for all"
+    entries = "one entry for all" if coverage.sparse is None else describe_selections(coverage.sparse)
     worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
     return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
 
@@ -330,6 +332,11 @@ def _describe_sizes(assumption: Remark) -> str:
     return f"Any {size} parties{or_server} collude. Nobody else does."
 
 
+def _name_sampled(assumption: Remark) -> str:
+    drawn = assumption["drawn"]
+    return f"Participation and {join_names(drawn)} were" if drawn else "Participation was"
+
+
 def _describe_rounds(assumption: Remark) -> str:
     rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
     some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
@@ -358,10 +365,10 @@ ASSUMPTIONS: Sentences = {
         f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
     ),
     AssumptionCode.ONE_SEED: lambda it: (
-        f"Participation was sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
+        f"{_name_sampled(it)} sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
     ),
     AssumptionCode.SEEDS: lambda it: (
-        f"Participation was sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
+        f"{_name_sampled(it)} sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
     ),
     AssumptionCode.COALITION: _describe_coalition,
     AssumptionCode.EACH_ALONE: lambda it: (
@@ -375,16 +382,18 @@ ASSUMPTIONS: Sentences = {
     AssumptionCode.FRESH: lambda _: "Models drift freely: parties contribute new, unrelated vectors in every round.",
     AssumptionCode.DRIFTING: lambda it: f"Models drift by {it['sigma']:g} per entry and round (standard deviation).",
     AssumptionCode.NOISE: lambda it: (
-        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g})."
+        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g}). A recovered "
+        f"vector has its noise in it."
     ),
     AssumptionCode.PRIOR: lambda it: f"The adversary's prior for an entry has a standard deviation of {it['sigma']:g}.",
     AssumptionCode.SEMI_HONEST: lambda _: (
         "Everybody follows the protocol, and the keys on the roster belong to the parties it names."
     ),
-    AssumptionCode.ENTRIES_SAMPLED: lambda it: (
-        f"{it['entries']} sampled entries of the vectors stand for all others, which may differ."
-    ),
+    AssumptionCode.SELECTIONS: lambda it: f"{_capitalize(render_selections(it))}.",
     AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
+    AssumptionCode.KNOWN_DRAWS: lambda it: (
+        f"{join_names(it['names'])}, which parties draw and keep secret, count as known to the adversary."
+    ),
     AssumptionCode.COALITIONS_SAMPLED: lambda it: (
         f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed."
     ),

@@ -229,13 +229,13 @@ def _proposal(
     if protocol.leaks_by_design:
         return proposal(Verdict.LEAKS_BY_DESIGN, unseen, total, 0, 1)
     try:
-        return _audit_proposal(proposal, protocol, terms, asked)
+        return _audit_proposal(proposal, protocol, terms, asked, entries)
     except NotLinear:
         return proposal(Verdict.NOT_AUDITED, unseen, 0, 0, 1)
 
 
 def _audit_proposal(
-    proposal: Callable[..., Proposal], protocol: Protocol, terms: Terms, asked: PlanQuestion
+    proposal: Callable[..., Proposal], protocol: Protocol, terms: Terms, asked: PlanQuestion, entries: int
 ) -> Proposal:
     """Returns a proposal with the verdict of its audit."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
@@ -245,10 +245,12 @@ def _audit_proposal(
     def auditor(drift: Drift) -> Auditor:
         faults = dropouts(protocol, dropout)
         return Auditor(
-            Scope(protocol, terms, watched, drift, faults=faults, dropout=dropout), rehearse=True, worst_case=worst_case
+            Scope(protocol, terms, watched, drift, faults=faults, dropout=dropout, length=entries),
+            rehearse=True,
+            worst_case=worst_case,
         )
 
-    worst_case = WorstCase(Scope(protocol, terms))
+    worst_case = WorstCase(Scope(protocol, terms, length=entries))
     still = auditor("static")
     sample = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
     kinds = sample.kinds

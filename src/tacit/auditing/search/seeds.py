@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tacit.auditing.engine.multi_round import RehearsedRun
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 from tacit.auditing.scope import Scope
+from tacit.auditing.search.sparse_exposure import SparseExposure
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.core.errors import TacitError
 from tacit.core.progress import report_step
@@ -53,7 +54,7 @@ class SeedSearch:
         return tuple(each for each in found if each.victims)
 
     @cached_property
-    def _others(self) -> list[RehearsedRun | SymbolicRun]:
+    def _others(self) -> list[RehearsedRun | SymbolicRun | SparseExposure]:
         """Runs with the other seeds; none if they would take too long, or cannot be made."""
         scope, terms = self._scope, self._scope.terms
         if not scope.sampled or not is_shipped(scope.protocol) or scope.stand_ins:
@@ -65,15 +66,21 @@ class SeedSearch:
                 in_time = work * (len(scope.parties) if scope.tied else 1) <= MOST_REHEARSED
                 return [RehearsedRun(each, self._worst_case, checked=False) for each in others if in_time]
             in_time = scope.rounds * terms.work <= MOST_RUN
+            if terms.selective:
+                found = [SparseExposure(each) for each in others if in_time]
+                return [each for each in found if each.run.averages]
             return [SymbolicRun(each) for each in others if in_time]
         except TacitError:
             return []  # what goes wrong cannot be rehearsed, or not on unknowns
 
-    def _try_seed(self, run: RehearsedRun | SymbolicRun, coalition: Sequence[Party]) -> SeedResult:
+    def _try_seed(self, run: RehearsedRun | SymbolicRun | SparseExposure, coalition: Sequence[Party]) -> SeedResult:
         rounds = self._scope.rounds
         report_step(f"trying seed {run.scope.seed - self._scope.seed + 1} of {SEEDS_TRIED}")
         if isinstance(run, RehearsedRun):
             sums = run.sums(coalition)
             return SeedResult(run.scope.seed, tuple(sums.victims), sums.safe_rounds)
+        if isinstance(run, SparseExposure):
+            found = run.search(tuple(coalition))
+            return SeedResult(run.scope.seed, tuple(found.victims), found.exposure.safe_rounds)
         victims = run.knowledge(coalition, rounds).victims
         return SeedResult(run.scope.seed, tuple(victims), run.safe_rounds(coalition) if victims else rounds)

@@ -7,8 +7,12 @@ the smallest sum that they allow, and not by a round without dropouts.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.scope import Scope
+from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import is_shipped
@@ -22,7 +26,18 @@ class WorstCase:
     """Rounds with the fewest contributors, analysed for one coalition after another."""
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
+        # Of protocols of others a dropout is tried whatever their terms say, and what they do in the round after it.
+        self._foreign = not is_shipped(scope.protocol)
+        rounds, entries = (2, scope.entries) if self._foreign else (1, 1)
+        # Over two rounds without drift, the difference of two sums is a vector of whoever is missing in one of them.
+        drift: Drift = "free" if self._foreign else "static"
+        plain = replace(scope, vectors=None, noise=0.0, drift=drift)
+        self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
+        # At an entry that everybody selects who is left, as few share it as the settings allow.
+        everybody = np.ones((len(scope.parties), 2), dtype=np.bool_)
+        terms = scope.terms.prescribe([everybody]) if scope.terms.selective and not scope.stand_ins else None
+        if terms is not None:
+            self._scope = replace(self._scope, terms=terms)
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
@@ -66,7 +81,8 @@ class WorstCase:
         """Returns the faults that leave so few contributors."""
         found = self._scope.terms.worst_dropouts(self.members(coalition), others)
         if found is None:
-            return None
+            missing = [party for party in self._scope.parties if party not in coalition][1:]
+            return (Fault(action="silence", party=missing[-1], round=1),) if self._foreign and missing else None
         absent, late = found
         choice = self._scope.protocol.choice
         faults = [Fault(action="silence", party=party) for party in absent]
@@ -81,5 +97,13 @@ class WorstCase:
             return None
         if self._last is None or self._last[0] is not run or self._last[1] != members:
             report_step("analysing the worst case of dropouts")
-            self._last = run, members, run.knowledge(members, 1)
-        return self._last[2]
+            known = run.knowledge(members, run.scope.rounds)
+            check_masks(self._scope.protocol, members, known.view)
+            self._last = run, members, known
+        # One dropout is not the worst case of terms that name none, so that it shows nothing says little.
+        named = self._scope.terms.worst_dropouts(members, others) is not None
+        return self._last[2] if named or self._last[2].victims else None
+
+    def fewest(self, known: Knowledge) -> int:
+        """Returns how many contributed to the sum of a worst case, or were left if there was none."""
+        return len(known.run.contributors[0]) or len(self._scope.parties) - len(known.run.scope.faults)

@@ -1,7 +1,7 @@
 """Entropy for symbolic runs: public choices stay concrete, secret vectors become unknowns."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,25 @@ TAKEN = (INPUT, PLAIN, "mask", "ratio", "one")
 class SymbolicEntropy(SeededEntropy):
     """Draws as a real run with the same seed does, of one party in one round."""
 
-    def __init__(self, owner: Party, round_: int, seed: bytes) -> None:
+    def __init__(self, owner: Party, round_: int, seed: bytes, known: Collection[str] = ()) -> None:
+        """Takes whose and of which round it is, its seed, and the names of draws that count as known to everybody."""
         super().__init__(seed)
+        self._known = known
         self._owner, self._round, self._drawn = owner, round_, 0
         self.factors = 0
-        """How many secret factors were drawn. An unknown times an unknown is not linear, so they are numbers here."""
+        """How many secret factors were drawn that do not count as known. An unknown times an unknown is not linear, so
+        they are numbers here."""
 
-    def secret_factor(self) -> float:
+    def secret_factor(self, name: str = "factor") -> float:
         """Returns the very number that a real run draws."""
-        self.factors += 1
+        self.factors += name not in self._known
         return self.unit()
 
     def secret_number(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
-        """Returns a fresh unknown, or the number itself if there is no other that it could be."""
+        """Returns a fresh unknown, or the number itself if it counts as known, or could be no other."""
         drawn = sampler(self)  # so that what is drawn next is the same as in a real run
+        if name in self._known:
+            return self._nothing(drawn)
         spread = float(np.std([sampler(SeededEntropy("spread", each)) for each in range(SAMPLES)]))
         return self._fresh(name, 1, spread)[0] if spread else self._nothing(drawn)
 

@@ -4,11 +4,13 @@ A symbolic vector is a NumPy array of dtype object whose entries are `Form`s, so
 indexes it exactly as it does a vector of numbers.
 """
 
+import math
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -23,15 +25,20 @@ ONE: Unknown = ("one",)
 """What a public number is so many times of. Everybody knows it."""
 
 
-def _exact(number: Any) -> Any:
-    """Returns a float as the simple fraction that it is closest to, if there is one; 1/9 is then a ninth.
+def _exact(number: Any) -> int | Fraction:
+    """Returns a number without rounding, and a float as the simple fraction that it is closest to, if there is one.
 
-    Protocols are run on floats, but whether two sums tell a vector apart depends on exact coefficients.
+    Protocols are run on floats, but whether two sums tell a vector apart depends on exact coefficients: 1/9 is a ninth.
     """
-    if not isinstance(number, float | np.floating):
-        return number if isinstance(number, Fraction) else int(number)
-    simple = Fraction(float(number)).limit_denominator(10**6)
-    return simple if float(simple) == number else Fraction(float(number))
+    if isinstance(number, float | np.floating):
+        return _simplest(float(number))
+    return number if isinstance(number, Fraction) else int(number)
+
+
+@lru_cache(maxsize=1024)
+def _simplest(number: float) -> Fraction:
+    simple = Fraction(number).limit_denominator(10**6)
+    return simple if float(simple) == number else Fraction(number)
 
 
 OURS = ("tacit.auditing", "tacit.core", "numpy")
@@ -82,55 +89,102 @@ def _nonlinear(what: str) -> Any:
 
 
 class Form:
-    """A linear combination of unknowns. Supports exactly what stays linear; anything else is a TypeError."""
+    """A linear combination of unknowns. Supports exactly what stays linear; anything else is a TypeError.
 
-    __slots__ = ("terms",)
+    Audits spend much of their time adding forms up, so factors are whole numbers over one denominator.
+    """
 
-    def __init__(self, terms: Mapping[Unknown, Any] | None = None) -> None:
-        self.terms = {unknown: factor for unknown, factor in (terms or {}).items() if factor}
+    __slots__ = ("_terms", "below", "numbers")
 
-    def __add__(self, other: Any) -> "Form":
+    numbers: dict[Unknown, int]
+    """The unknowns, and the numerators of their factors; none is zero."""
+    below: int
+    """The denominator of all factors, above zero. It may have a divisor in common with all numerators."""
+    _terms: dict[Unknown, Fraction] | None
+
+    def __init__(self, terms: Mapping[Unknown, int | Fraction] | None = None) -> None:
+        self._terms = None
+        factors = {unknown: factor for unknown, factor in (terms or {}).items() if factor}
+        self.below = math.lcm(*(factor.denominator for factor in factors.values()))
+        self.numbers = {
+            unknown: factor.numerator * (self.below // factor.denominator) for unknown, factor in factors.items()
+        }
+
+    @classmethod
+    def over(cls, numbers: dict[Unknown, int], below: int = 1) -> "Form":
+        """Returns the form with these numerators, none of which may be zero, over a denominator."""
+        form = cls.__new__(cls)
+        form.numbers, form.below, form._terms = numbers, below, None  # noqa: SLF001
+        return form
+
+    @property
+    def terms(self) -> Mapping[Unknown, int | Fraction]:
+        """The unknowns and their factors."""
+        if self.below == 1:
+            return self.numbers
+        if self._terms is None:
+            self._terms = {unknown: Fraction(number, self.below) for unknown, number in self.numbers.items()}
+        return self._terms
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self).__add__(other)
+
+    def _plus(self, other: Any, sign: int) -> Any:
         if not isinstance(other, Form):
             if not isinstance(other, Real):
                 return NotImplemented
             other = Form({ONE: _exact(other)})
-        # Audits spend their time here: what only one of the two has is taken over as it is.
-        total, terms = Form(), dict(self.terms)
-        for unknown, factor in other.terms.items():
-            if unknown not in terms:
-                terms[unknown] = factor
-            elif added := terms[unknown] + factor:
-                terms[unknown] = added
+        below = self.below
+        if below == other.below:
+            times, numbers = sign, dict(self.numbers)
+        else:
+            below = math.lcm(below, other.below)
+            times, factor = sign * (below // other.below), below // self.below
+            numbers = {unknown: number * factor for unknown, number in self.numbers.items()}
+        # What only one of the two has is taken over as it is.
+        known = numbers.get
+        for unknown, number in other.numbers.items():
+            before = known(unknown)
+            if before is None:
+                numbers[unknown] = number * times
+            elif added := before + number * times:
+                numbers[unknown] = added
             else:
-                del terms[unknown]
-        total.terms = terms
-        return total
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> "Form":
-        if not isinstance(other, Form):
-            return self + -_exact(other) if isinstance(other, Real) else NotImplemented
-        return self + -other
-
-    def __rsub__(self, other: Any) -> "Form":
-        return (-self).__add__(other)
+                del numbers[unknown]
+        return Form.over(numbers, below)
 
     def __neg__(self) -> "Form":
-        return Form({unknown: -factor for unknown, factor in self.terms.items()})
+        return Form.over({unknown: -number for unknown, number in self.numbers.items()}, self.below)
 
     def __mul__(self, factor: Any) -> "Form":
         if isinstance(factor, Form):
             raise NonlinearUse("a protocol may not multiply an unknown by another")
         exact = _exact(factor)
-        return Form({unknown: exact * value for unknown, value in self.terms.items()})
+        if not exact:
+            return Form()
+        common = math.gcd(exact.numerator, self.below)
+        times, below = exact.numerator // common, self.below // common
+        # What numerators and the new denominator share is taken out, or both would grow without end.
+        shared = math.gcd(exact.denominator, *self.numbers.values())
+        below *= exact.denominator // shared
+        if shared == 1:
+            return Form.over({unknown: number * times for unknown, number in self.numbers.items()}, below)
+        return Form.over({unknown: number // shared * times for unknown, number in self.numbers.items()}, below)
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Any) -> "Form":
         if isinstance(divisor, Form):
             raise NonlinearUse("a protocol may not divide an unknown by another")
-        return self.__mul__(1 / _exact(divisor))
+        return self.__mul__(1 / Fraction(_exact(divisor)))
 
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _nonlinear("branch on the value of")
     __float__ = __int__ = __index__ = __round__ = _nonlinear("take the value of")
@@ -142,19 +196,26 @@ class Form:
         return " + ".join(f"{factor}·{':'.join(map(str, unknown))}" for unknown, factor in self.terms.items()) or "0"
 
 
+def same_terms(form: Form, other: Form) -> bool:
+    """Says whether two forms are equal, which `==` refuses to say to a protocol."""
+    if form.numbers.keys() != other.numbers.keys():
+        return False
+    return all(number * other.below == other.numbers[each] * form.below for each, number in form.numbers.items())
+
+
 def rename_entries(form: Form, owners: Collection[Any]) -> Form:
     """Returns a form in which the plain entries of some owners are taken for weighted ones."""
-    terms: dict[Unknown, Any] = {}
-    for unknown, factor in form.terms.items():
+    numbers: dict[Unknown, int] = {}
+    for unknown, number in form.numbers.items():
         if unknown[0] == PLAIN and unknown[1] in owners:
             unknown = INPUT, *unknown[1:]
-        terms[unknown] = terms[unknown] + factor if unknown in terms else factor
-    return Form(terms)
+        numbers[unknown] = numbers.get(unknown, 0) + number
+    return Form.over({unknown: number for unknown, number in numbers.items() if number}, form.below)
 
 
 def unknowns(kind: str, owner: Any, length: int) -> NDArray[Any]:
     """Returns a symbolic vector of `length` fresh unknowns, one an entry."""
     vector = np.empty(length, dtype=object)
     for entry in range(length):
-        vector[entry] = Form({(kind, owner, entry): 1})
+        vector[entry] = Form.over({(kind, owner, entry): 1})
     return vector

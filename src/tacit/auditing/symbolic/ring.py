@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, NonlinearUse, Unknown, rename_entries, unknowns
+from tacit.auditing.symbolic.forms import (
+    INPUT,
+    ONE,
+    PLAIN,
+    Form,
+    NonlinearUse,
+    Unknown,
+    rename_entries,
+    same_terms,
+    unknowns,
+)
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import WHOLE, Ring, Update, Vector
 
@@ -37,7 +47,7 @@ class FormTable:
         """
         if which in self._packed:
             data = self._packed[which]
-            if [form.terms for form in self._vectors[data]] != [form.terms for form in vector]:
+            if not all(same_terms(kept, form) for kept, form in zip(self._vectors[data], vector, strict=True)):
                 raise ConfigError(f"a round said something else the second time: {which}")
             return data
         numbers = range(self._next, self._next + len(vector))
@@ -80,28 +90,36 @@ class FormTable:
         """
         key = bytes(data)
         vector = self._vectors.get(key)
-        if vector is not None and key not in self._shown:
-            brought = {unknown[1] for form in vector for unknown in form.terms if unknown[0] == PLAIN}
+        if vector is None:
+            return None
+        if key not in self._shown:
+            brought = {unknown[1] for form in vector for unknown in form.numbers if unknown[0] == PLAIN}
             alone = brought - self._weighted.keys()
             self._mixed |= alone != brought
             self._shown[key] = vector
             if alone:
                 self._shown[key] = np.array([rename_entries(form, alone) for form in vector], dtype=object)
                 self._shown[key].flags.writeable = False
-        return self._shown.get(key)
+        return self._shown[key]
 
 
 def _is_aligned(vector: Vector, entries: int) -> bool:
     if len(vector) not in (entries, entries + 1, entries + 2):
         return False
-    first = {unknown[:-1]: factor for unknown, factor in vector[0].terms.items()}
+    first, below = {unknown[:-1]: number for unknown, number in vector[0].numbers.items()}, vector[0].below
     for place, form in enumerate(vector):
         # Behind the entries are a weight and a zero, which speak of none.
-        places = {min(unknown[-1], entries) for unknown in form.terms if unknown != ONE}
-        if places - {min(place, entries)}:
+        here = min(place, entries)
+        if any(min(unknown[-1], entries) != here for unknown in form.numbers if unknown != ONE):
             return False
-        if place < entries and {unknown[:-1]: factor for unknown, factor in form.terms.items()} != first:
-            return False
+        if 0 < place < entries:
+            if len(form.numbers) != len(first):
+                return False
+            same = form.below == below
+            for unknown, number in form.numbers.items():
+                other = first.get(unknown[:-1], 0)
+                if number != other if same else number * below != other * form.below:
+                    return False
     return True
 
 
@@ -187,6 +205,10 @@ class SymbolicRing(Ring):
     def within(self, vector: Vector) -> Vector:
         """Returns the vector: unknowns do not overflow."""
         return vector
+
+    def is_zero(self, vector: Vector) -> bool:
+        """Says whether all forms are empty."""
+        return not any(form.terms for form in vector)
 
     def ratio(self, total: Vector) -> Vector:
         """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""

@@ -44,7 +44,7 @@ class SymbolicParticipant(Participant):
 
     def suite(self, number: int, seed: bytes) -> SymbolicSuite:
         """Returns our hands in a round."""
-        entropy = SymbolicEntropy(self.me, number, seed)
+        entropy = SymbolicEntropy(self.me, number, seed, self.agreement.terms.known_draws)
         ring = SymbolicRing(self.agreement.entries, self._table, (self.me, number), self._value)
         return SymbolicSuite(self.me, number, self._world, entropy, ring)
 

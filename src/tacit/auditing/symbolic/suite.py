@@ -5,7 +5,6 @@ and scheduled by the very code that a real run uses. A `World` remembers what ea
 audit can say afterwards what a coalition knows (`tacit.auditing.engine.views`).
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -86,6 +85,10 @@ Page: TypeAlias = list[tuple[str, tuple[bytes, ...]]]
 """What a party asked its suite for in a round, in order, and what it got."""
 
 
+STEM = b"\xffsymbol\xff"
+"""How every token begins."""
+
+
 class Unregistered(NonlinearUse):
     """A protocol used bytes as a secret that are none: of which nobody can say who knows them."""
 
@@ -111,13 +114,18 @@ class World:
         self._masks: dict[bytes, Vector] = {}
         self._made: dict[Party, list[bytes]] = defaultdict(list)
         self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
+        self._identities: dict[Party, bytes] = {}
+        self._publics: dict[bytes, bytes] = {}
+        self.channels: dict[tuple[Party, Party, bytes], Secret] = {}
+        """The keys of envelopes, by both ends and the session."""
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
         tokens = self._tokens[type(meaning)]
         if (known := tokens.get(meaning)) is not None:
             return known
-        token = hashlib.shake_256(b"token %d" % len(self._meanings)).digest(length)
+        # Nobody looks into a token, so its number is as good as a hash. The stem is no beginning of a packed vector.
+        token = (STEM + len(self._meanings).to_bytes(8)).ljust(length, b"\0")
         tokens[meaning], self._meanings[token] = token, meaning
         if isinstance(meaning, Made):
             self._made[meaning.by].append(token)
@@ -155,11 +163,15 @@ class World:
 
     def identity(self, party: Party) -> bytes:
         """Returns the party's long-lived channel secret."""
-        return self.token(Made(party, 0, 0), 32)
+        if (known := self._identities.get(party)) is None:
+            known = self._identities[party] = self.token(Made(party, 0, 0), 32)
+        return known
 
     def public(self, secret: bytes) -> bytes:
         """Returns the public half of a private key."""
-        return self.token(Public(secret), 32)
+        if (known := self._publics.get(secret)) is None:
+            known = self._publics[secret] = self.token(Public(secret), 32)
+        return known
 
     def made_by(self, party: Party) -> list[bytes]:
         """Returns the tokens that a party drew."""
@@ -220,7 +232,10 @@ class SymbolicSuite(Suite):
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the token that seals envelopes between us and `peer` in one session."""
-        return Secret(self._pair_key(peer, "tacit/v1/channel", session))
+        ends, channels = (self.me, peer, session), self._world.channels
+        if (known := channels.get(ends)) is None:
+            known = channels[ends] = Secret(self._pair_key(peer, "tacit/v1/channel", session))
+        return known
 
     words = staticmethod(masks.words)
 
@@ -280,7 +295,8 @@ class SymbolicSuite(Suite):
             for seed in seeds:
                 signs[self._note_expansion(seed, len(vector))] += sign
         # All at once: of many masks, one after another would copy ever longer forms.
-        added = (Form({("mask", token, place): sign for token, sign in signs.items()}) for place in range(len(vector)))
+        factors = [(token, sign) for token, sign in signs.items() if sign]
+        added = (Form.over({("mask", token, place): sign for token, sign in factors}) for place in range(len(vector)))
         vector += np.fromiter(added, dtype=object, count=len(vector))
 
     def _note_expansion(self, seed: Secret, length: int) -> bytes:

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tacit.auditing.engine.linear import SMALL_PRIME
+from tacit.auditing.engine.entry_patterns import find_determined
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress, part_of_progress
@@ -90,29 +90,7 @@ def find_exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks
     if selected is not None:
         sel = sel & selected[:, None, :]
     sent = sel.sum(axis=2) > masking
-    return _find_determined(sel[:, :, adversaries:] & sent[:, :, None])
-
-
-def _find_determined(rows: Marks) -> Marks:
-    """Returns which unknowns have their unit vectors in the span of the rows, system by system.
-
-    Rows are eliminated modulo a prime. That is exact for up to 22 rows: a determinant of n rows of zeros and ones is
-    at most (n + 1)^((n + 1) / 2) / 2^n (Hadamard), for n = 22 half the prime, so none but 0 is 0 modulo the prime.
-    For more rows, a wrong answer would take a determinant that happens to be divisible by it.
-    """
-    reduced = rows.astype(np.int64)
-    system = np.arange(len(rows))
-    for r in range(rows.shape[1]):
-        row = reduced[:, r]
-        lead = (row != 0).argmax(axis=1)
-        factors = reduced[system, :, lead]
-        pivot = factors[:, r].copy()
-        factors[:, r] = 0
-        pivot[pivot == 0] = 1  # the row is zero, and nothing is subtracted
-        reduced = (pivot[:, None, None] * reduced - factors[:, :, None] * row[:, None, :]) % SMALL_PRIME
-    # Each row is now alone in its leading column, so a unit vector in the span must be one of the rows.
-    alone = np.count_nonzero(reduced, axis=2) == 1
-    return np.asarray(((reduced != 0) & alone[:, :, None]).any(axis=1))
+    return find_determined(sel[:, :, adversaries:] & sent[:, :, None])
 
 
 # --- how often -----------------------------------------------------------------------------------------------------

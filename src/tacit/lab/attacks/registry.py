@@ -9,6 +9,7 @@ from tacit.lab.attacks import (
     eavesdropper_learning,
     epsilon,
     inversion,
+    receiver,
 )
 from tacit.lab.attacks.attack_result import Attack
 from tacit.lab.attacks.lies import search
@@ -19,6 +20,7 @@ ATTACKS: dict[str, Attack] = {
         admm,
         eavesdropper_decoding,
         eavesdropper_learning,
+        receiver,
         disaggregation,
         epsilon,
         collusion,

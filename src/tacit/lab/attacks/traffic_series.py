@@ -149,6 +149,7 @@ def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: in
         w.shape[1],
         graph=nx.DiGraph(links),
         private=True,
+        allow_leaks=True,
         clip=1024.0,
         seed=seed,
         record=True,

@@ -271,18 +271,18 @@ def _audit_settings(
     if weights:
         options.setdefault("weighted", True)
         options.setdefault("max_weight", weight_bound(weights))
-    name = scenario.protocol["name"]
+    name, length = scenario.protocol["name"], cohort.matrix.shape[1]
     faults = (*scenario.faults, *dropouts(find(name), scenario.dropout, scenario.seed))
     if options.get("bits") != 16 or "clip" in options:
-        return CheckedRun.of(name, parties, faults, scenario.adversary, options), []
-    first = CheckedRun.of(name, parties, faults, scenario.adversary, options)
+        return CheckedRun.of(name, parties, faults, scenario.adversary, options, length=length), []
+    first = CheckedRun.of(name, parties, faults, scenario.adversary, options, length=length)
     models = first.protocol.server is None
     largest, changed = _probe_first_round(cohort, models)
     clip = float(2.0 ** np.ceil(np.log2(max(CLIP_HEADROOM * largest, 1e-9))))
     unit = _rounding_error(first.terms) / first.terms.settings.clip
     while models and 2 * clip <= GROWTH * largest and unit * 2 * clip <= FINE * changed:
         clip *= 2
-    checked = CheckedRun.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
+    checked = CheckedRun.of(name, parties, faults, scenario.adversary, {**options, "clip": clip}, length=length)
     off = _rounding_error(checked.terms)
     if off > COARSE * changed:
         raise ConfigError(

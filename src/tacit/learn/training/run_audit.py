@@ -1,4 +1,4 @@
-"""Audit of a training run: its own rounds, with the faults injected in them, as far as there is time."""
+"""Audit of a training run: its rounds, with the faults injected in them and the worst seed, as far as there is time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from tacit.api.checked_run import CheckedRun
-from tacit.auditing.auditor import Auditor
+from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
-from tacit.auditing.preflight import POSITIONS, too_long
+from tacit.auditing.preflight import too_long
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import FORMAT, describe_subject, describe_summary
 from tacit.auditing.render.notes import render_note
@@ -54,10 +54,10 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     """Returns what single parties, the server, and coalitions of the scenario's size could learn from a run.
 
     What nobody learns of static models, nobody learns of drifting ones. So the harder question is asked first. Only if
-    it finds somebody, the run's own question follows, with the first beside it.
+    it finds somebody, the run's own question follows, with the first beside it. As in `tacit audit`, every number is
+    for the worst of the seeds that were tried, the run's own one first.
     """
     rounds = _count_rounds(checked, scenario)
-    entries = POSITIONS if checked.terms.selective else None
     still = Scope(
         checked.protocol,
         checked.terms,
@@ -65,19 +65,25 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
         "static",
         scenario.seed,
         checked.faults,
-        entries=entries,
+        length=checked.length,
         dropout=scenario.dropout,
     )
     samples = choose_by_size(still, checked.adversary)
     kinds = [kind for sample in samples for kind in sample.kinds]
     options = {name: value for name, value in scenario.protocol.items() if name != "name"}
     question = Question(
-        checked.protocol.name, len(still.parties), options, rounds=rounds, drift="static", dropout=scenario.dropout
+        checked.protocol.name,
+        len(still.parties),
+        options,
+        rounds=rounds,
+        drift="static",
+        dropout=scenario.dropout,
+        length=checked.length if checked.terms.selective else None,
     )
     more: dict[str, Any] = {}
     sums = _rehearsable(checked, scenario)
-    auditor = Auditor(still, rehearse=sums)
-    found = {kind.coalition: auditor.assess(kind.coalition).victims for kind in kinds}
+    auditor = WorstSeedAuditor(still, rehearse=sums)
+    found = {kind.coalition: auditor.victims(kind.coalition) for kind in kinds}
     worst = max(found, key=lambda coalition: len(found[coalition]))
     if rounds > 1 and found[worst]:
         alone = replace(question, coalition=worst)
@@ -87,7 +93,8 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
             "verdict_code": static.verdict.value,
             "asked": alone.command,
         }
-        question, auditor = replace(question, drift="free"), Auditor(replace(still, drift="free"), rehearse=sums)
+        question = replace(question, drift="free")
+        auditor = WorstSeedAuditor(replace(still, drift="free"), rehearse=sums)
     reports = [auditor.report(kind.coalition) for kind in kinds]
     summary = summarize_reports(reports, question)
     assumptions = [*summary.assumptions, *_sampling_assumptions(samples), *_representatives(kinds)]

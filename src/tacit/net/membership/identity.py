@@ -12,6 +12,7 @@ import re
 import shlex
 import stat
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address
@@ -28,7 +29,7 @@ from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
 from tacit.crypto.keys import Identity, Keys, Member, Roster
 from tacit.runtime.agreement import name_problems
-from tacit.runtime.atomic_files import create_private, open_file, replace_file
+from tacit.runtime.atomic_files import check_key_folder, create_private, open_file, open_key_file, replace_file
 
 MAX_BYTES = 1 << 16
 """Longest file of an identity or a card. Real ones have one or two thousand bytes."""
@@ -203,7 +204,10 @@ class Credentials:
     # --- on disk ---------------------------------------------------------------------------------------------------
 
     def create(self, path: Path) -> None:
-        """Writes the identity to a file that only we can read; raises ConfigError if there is one already."""
+        """Writes the identity to a file that only we can read; raises ConfigError if there is one already.
+
+        Raises UnsafePath if others can change its folder, where it would not be read later.
+        """
         stored = _StoredIdentity(
             name=self.name,
             signing_key=self.identity.signing.reveal(),
@@ -215,6 +219,7 @@ class Credentials:
             f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
         )
         try:
+            check_key_folder(path.parent)
             create_private(path, (whose + format_toml(stored)).encode())
         except FileExistsError:
             raise ConfigError(f"{path} is there already, and keys are never overwritten; move it away first") from None
@@ -256,10 +261,10 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
         return f"_StoredIdentity({self.name!r}, …)"
 
 
-def _open_file(path: str | Path) -> int:
+def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file) -> int:
     """Opens a file to be read; raises ConfigError if it is none."""
     try:
-        return open_file(path)
+        return opens(path)
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}; make one: tacit keygen") from None
     except PermissionError:
@@ -269,8 +274,8 @@ def _open_file(path: str | Path) -> int:
 
 
 def _open_secret_file(path: str | Path) -> int:
-    """Opens a file with secrets; raises ConfigError if it is not ours, or not ours alone."""
-    number = _open_file(path)
+    """Opens a file with secrets; raises ConfigError if it is not ours alone, UnsafePath if its folder is not."""
+    number = _open_file(path, open_key_file)
     # What was opened is looked at, and not what the path may lead to by now.
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""

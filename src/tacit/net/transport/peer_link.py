@@ -225,7 +225,8 @@ class PeerLink:
                 continue
             self._retry.clear()
             try:
-                await asyncio.wait_for(self._retry.wait(), next(pauses))
+                async with asyncio.timeout(next(pauses)):  # `wait_for` may lose a cancellation before Python 3.12
+                    await self._retry.wait()
             except TimeoutError:
                 pass
             else:

@@ -65,7 +65,7 @@ from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mix_
 async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: GraphState) -> Average:
     """A node, which is a sender N_i to each of its neighbours and their receiver N_k at once."""
     at, vector = Neighbourhood(link, terms), update.vector
-    bits, selection = select_entries(suite, terms, vector, state)
+    bits, selection = select_entries(link, suite, terms, vector, state)
     sending = Sending(link, suite, terms, at, vector, bits, selection)
     receiving = Receiving(link, suite, terms, at, len(vector))
 

@@ -58,7 +58,7 @@ from tacit.protocols.pushsum.masses import (
     unpack_elements,
 )
 from tacit.protocols.pushsum.proposals import SECTION_3_3, propose
-from tacit.protocols.pushsum.settings import PushSumSettings, PushSumTerms
+from tacit.protocols.pushsum.settings import SELF_WEIGHT, START_WEIGHT, PushSumSettings, PushSumTerms
 
 
 async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, state: MassState) -> Average:
@@ -101,7 +101,7 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
 def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
     settings = terms.settings
-    y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
+    y = suite.entropy.secret_number(START_WEIGHT, settings.y0.draw) if settings.private else 1.0
     weight = settings.relative_weight(update)
     x = suite.ring.encode_with_noise(suite.ring.apply_weight(update.vector, weight))
     return np.append(x, suite.ring.values(np.array([y * weight])))
@@ -114,7 +114,7 @@ def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
     if not terms.settings.private:
         return Fraction(1, out + 1)
     low, high = terms.settings.self_weight
-    return Fraction(low + (high - low) * entropy.secret_factor())
+    return Fraction(low + (high - low) * entropy.secret_factor(SELF_WEIGHT))
 
 
 def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:

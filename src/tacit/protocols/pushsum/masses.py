@@ -114,9 +114,11 @@ def take_masses(
     if masked and there < len(heard):
         # The masks do not cancel. What was pushed is not lost: the next sum has it too.
         return x, state, (link.me,)
-    taken = {}
+    taken: dict[Party, memoryview] = {}
+    pushed: list[Party] = []
     for party, mass in masses.items():
         more = mass.copy() if party not in state.taken else mass - unpack_elements(ring, state.taken[party])
+        new = masked or not ring.is_zero(more)  # who keeps its mass sends what it has sent before
         more += x
         try:
             x = ring.within(more)
@@ -125,10 +127,12 @@ def take_masses(
                 raise
             continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
         taken[party] = pack_elements(ring, mass)
+        if new:
+            pushed.append(party)
     after = msgspec.structs.replace(
         state, x=pack_elements(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken)
     )
-    return x, after, (link.me, *(heard if masked else taken))
+    return x, after, (link.me, *(heard if masked else pushed))
 
 
 def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:

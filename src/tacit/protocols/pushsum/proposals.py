@@ -18,11 +18,13 @@ LARGE = 64
 def arguments_of(terms: "PushSumTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
     """Yields what is proved of masked sums of in-neighbours, and of plain masses."""
     settings, left = terms.settings, len(terms.parties) - query.size
-    if settings.private or settings.weighted:
+    if settings.weighted:
         return
     if not settings.masked:
         if len(terms.graphs) == 1:
-            yield PLAIN_VECTORS
+            yield PLAIN_VECTORS  # With `private` as well: audits count y_i(0) and p_ii as known.
+        return
+    if settings.private:
         return
     sends = graphs.adjacency(terms.graphs[0])
     if is_complete(sends) and left >= LEFT:

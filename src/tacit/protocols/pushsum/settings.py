@@ -18,6 +18,9 @@ from tacit.protocols.pushsum.start_weights import StartKind, UniformStart, start
 if TYPE_CHECKING:
     import networkx as nx
 
+START_WEIGHT, SELF_WEIGHT = "y0", "p_ii"
+"""Names of what a client draws with `private`: its starting weight y_i(0), and the part p_ii that it keeps."""
+
 
 def _graphs_from(value: Any) -> Any:
     several = isinstance(value, list | tuple) and not all(map(graphs.is_edge, value))
@@ -108,6 +111,11 @@ class PushSumTerms(Terms):
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
         return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
+
+    @property
+    def known_draws(self) -> Collection[str]:
+        """Both draws of `private`. A push is p_ji x_i and p_ji y_i: x_i/y_i, which one known entry of x_i makes x_i."""
+        return (START_WEIGHT, SELF_WEIGHT) if self.settings.private else ()
 
     def exchange(self) -> ExchangePattern:
         """Returns the graph of each round."""

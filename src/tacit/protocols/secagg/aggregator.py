@@ -41,14 +41,18 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
 
     # AdvertiseKeys
     advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
-    last = state.last_sum
+    length = suite.ring.length
+    last = state.last_sum(length)
     # Only users know whether they add an average to their model: a sum has a lineage either way.
-    known = [] if last is None else [last.lineage(accord.units(changes=changes)) for changes in (False, True)]
+    adopted = [] if last is None else [last.lineage(accord.units(changes=changes)) for changes in (False, True)]
+    known = [state.adopt_lineage(length, each).lineage for each in adopted]
     lineage, u1 = select_usable_keys(accord, advertised, known)
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and last is not None and Drop.BEHIND in link.dropped.values():
         # Too many lack the last sum. Everybody gets it once more, so that all continue from it in the next round.
         await star.announce(link, LastSum(last.before, last.round, last.contributors, bitmap(u1), last.vector))
+    if state.announced is not None and last is None and Drop.BEHIND in link.dropped.values():
+        link.cure = "the last average was of a model of another length: average that model first, so that all have it"
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)
@@ -115,7 +119,8 @@ async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum)
     """Announces a sum, which is remembered first, and returns the average that it stands for."""
     # Before it is kept: a sum that every user would refuse is never announced, now or later.
     average = Average(result.average(accord.suite.ring), result.contributors)
-    await accord.link.save(state.keep(result, accord.units(changes=accord.terms.settings.norm is not None)))
+    units = accord.units(changes=accord.terms.settings.norm is not None)
+    await accord.link.save(state.keep(result, units, accord.suite.ring.length))
     members = accord.terms.sets.bitmap(accord.link.parties.places(result.contributors))
     await star.announce(accord.link, Sum(result.before, members, result.vector))
     return average

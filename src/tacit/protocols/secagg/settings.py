@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
-from tacit.core.lineage import digest_inputs, extend_lineage
+from tacit.core.lineage import digest_inputs, extend_lineage, merge_lineages
 from tacit.core.link import Link
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, SecureSum
 from tacit.core.suite import Parties, Party, Ring, Secret, Suite, Vector
@@ -218,10 +218,11 @@ class SecAggState(CountingState, frozen=True):
 
     batch: tuple[Party, ...] = ()
     """The batch that a client was always summed with, itself included, as far as the policy ensures one."""
-    lineage: bytes = b""
-    """The lineage of the last sum that the party has adopted, or the server has announced; empty if there is none."""
-    length: int = 0
-    """The length of encoded vectors for which the lineage holds; 0 if an earlier release wrote the state."""
+    lineages: dict[int, bytes] = msgspec.field(default_factory=dict)
+    """The lineage of the last sum of each length that the party has adopted, or the server has announced.
+
+    Lengths are those of encoded vectors; 0 is one that an earlier release did not note.
+    """
     adopted_round: int = 0
     """At a client: the round of the last sum that it has adopted."""
     before: bytes = b""
@@ -232,30 +233,41 @@ class SecAggState(CountingState, frozen=True):
     """At the server: the contributors to the last sum."""
     units: bytes = b""
     """At the server: the units of the last sum."""
+    length: int = 0
+    """At the server: the length of the last sum."""
     announced: memoryview | None = None
     """At the server: the last sum itself, for those who missed it."""
     version: ClassVar[int] = 4
 
     def continues_from(self) -> bytes:
-        """Returns the lineage."""
+        """Returns the lineage of all models, whatever their lengths."""
         return self.lineage
 
     @property
-    def last_sum(self) -> AnnouncedSum | None:
-        """The last sum that a server has announced."""
-        if self.announced is None:
+    def lineage(self) -> bytes:
+        """The lineage of all models, whatever their lengths; empty if nothing was adopted."""
+        return merge_lineages(self.lineages)
+
+    def adopt_lineage(self, length: int, lineage: bytes) -> "SecAggState":
+        """Returns the state after a sum of a length. What was adopted at another length is not replaced by it."""
+        others = {each: kept for each, kept in self.lineages.items() if each}
+        return msgspec.structs.replace(self, lineages={**others, length: lineage})
+
+    def last_sum(self, length: int) -> AnnouncedSum | None:
+        """Returns the last sum that a server has announced; None if it has another length, or there is none."""
+        if self.announced is None or self.length != length:
             return None
         return AnnouncedSum(self.before, self.round, self.contributors, self.announced)
 
-    def keep(self, result: AnnouncedSum, units: bytes) -> "SecAggState":
-        """Returns the state of a server that has announced a sum in some units."""
+    def keep(self, result: AnnouncedSum, units: bytes, length: int) -> "SecAggState":
+        """Returns the state of a server that has announced a sum of a length in some units."""
         return msgspec.structs.replace(
-            self,
-            lineage=result.lineage(units),
+            self.adopt_lineage(length, result.lineage(units)),
             before=result.before,
             round=result.round,
             contributors=result.contributors,
             units=units,
+            length=length,
             announced=result.vector,
         )
 
@@ -266,7 +278,11 @@ class SecAggState(CountingState, frozen=True):
             return None
         last = fields["last"]
         lineage = digest_inputs("secagg 0.2", last) if any(last) else b""
-        return {"counts": fields["counts"], "batch": tuple(fields["batch"]), "lineage": lineage}
+        return {
+            "counts": fields["counts"],
+            "batch": tuple(fields["batch"]),
+            "lineages": {0: lineage} if lineage else {},
+        }
 
 
 @dataclass(frozen=True)
@@ -292,20 +308,17 @@ class Accord:
     def carry_over(self, state: SecAggState) -> SecAggState:
         """Returns the state of an earlier round for this one, whose models or ring may be others.
 
-        Models of another length begin a new lineage. A sum in other units, as a change of the roster brings about, is
-        one that nobody could read any more: its average in our units continues its lineage, as the sum of round 0. A
-        change is not announced in other units, because parties that have it would add it twice.
+        A sum in other units, as a change of the roster brings about, is one that nobody could read any more: its
+        average in our units continues its lineage, as the sum of round 0. A change is not announced in other units,
+        because parties that have it would add it twice. A sum of another length is kept for a round of that length.
         """
         ring, units = self.suite.ring, self.units(changes=self.terms.settings.norm is not None)
-        if state.length not in (0, ring.length):
-            state = msgspec.structs.replace(state, lineage=b"", announced=None)
-        state = msgspec.structs.replace(state, length=ring.length)
-        if state.announced is None or state.units == units:
+        if state.announced is None or state.length != ring.length or state.units == units:
             return state
         if CHANGES in (units[-len(CHANGES) :], state.units[-len(CHANGES) :]):
             return msgspec.structs.replace(state, announced=None)
         vector = memoryview(ring.pack(ring.convert_sum(state.announced, state.units)))
-        return state.keep(AnnouncedSum(state.lineage, 0, state.contributors, vector), units)
+        return state.keep(AnnouncedSum(state.lineage, 0, state.contributors, vector), units, ring.length)
 
     def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
         """Returns what user u gives its word for when it masks."""

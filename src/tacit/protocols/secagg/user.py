@@ -131,7 +131,8 @@ async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: La
         raise blame_server(
             f"it sends the sum of round {last.round} again, and we have adopted that of round {state.adopted_round}"
         )
-    if announced.lineage(accord.units(changes=base.adds_up)) != base.lineage:
+    adopted = announced.lineage(accord.units(changes=base.adds_up))
+    if state.adopt_lineage(accord.suite.ring.length, adopted).lineage != base.lineage:
         return await adopt(accord, state, base, announced)
     parties, current = accord.link.parties, accord.terms.sets.users(last.current)
     behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - current)), Drop.BEHIND)
@@ -154,7 +155,8 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
     adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average takes the place of the sum
     average = announced.average(ring, spent=True)
     newest = max(announced.round, state.adopted_round)
-    await accord.link.save(msgspec.structs.replace(state, lineage=adopted, adopted_round=newest))
+    state = msgspec.structs.replace(state, adopted_round=newest)
+    await accord.link.save(state.adopt_lineage(ring.length, adopted))
     return Average(average, announced.contributors, replaces=replaces, is_change=base.adds_up)
 
 

@@ -1,7 +1,7 @@
 """Neighbours in a graph, without a server: who hears whom, with what weight, and which entries they share."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.link import Link
 from tacit.core.protocol import Settings, State, Terms
-from tacit.core.protocol_facts import ExchangePattern
+from tacit.core.protocol_facts import EntrySelection, ExchangePattern, SelectionMatrix
 from tacit.core.suite import Parties, Party, Ring, Suite, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
@@ -82,6 +82,8 @@ class GraphTerms(Terms):
     settings: GraphSettings
     graph: "nx.Graph"
     degrees: tuple[int, ...] = field(init=False, repr=False)
+    prescribed: "PrescribedSelections | None" = field(default=None, repr=False, compare=False)
+    """Selections that an audit prescribes; None where parties select for themselves, as they do in every run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "degrees", tuple(len(self.graph[i]) for i in range(len(self.parties))))
@@ -112,6 +114,20 @@ class GraphTerms(Terms):
         return self.selective and sparsify.SPARSIFIERS[self.settings.sparsifier].data_dependent
 
     @property
+    def selection(self) -> EntrySelection | None:
+        """The share of entries, and which ones are the largest of a vector if that decides."""
+        if not self.selective:
+            return None
+        share, sparsifier = self.settings.share, sparsify.SPARSIFIERS[self.settings.sparsifier]
+        if not sparsifier.data_dependent:
+            return EntrySelection(sparsify.random_probability(share))
+        return EntrySelection(share, lambda vector: sparsifier.select(vector, share, np.empty(0, np.uint32)))
+
+    def prescribe(self, rounds: Sequence[SelectionMatrix]) -> "GraphTerms | None":
+        """Returns the same terms with given selections."""
+        return replace(self, prescribed=PrescribedSelections(rounds)) if self.selective else None
+
+    @property
     def remembers(self) -> bool:
         """Whether a node must know what its model was after the last average."""
         return self.shows_data and self.settings.score == "change"
@@ -140,6 +156,26 @@ class GraphTerms(Terms):
     def weight(self, i: int, k: int) -> Fraction:
         """Returns the weight p_ik = p_ki of two neighbours, by Metropolis and Hastings."""
         return graphs.metropolis_weight(self.degrees[i], self.degrees[k])
+
+
+class PrescribedSelections:
+    """Selections that an audit prescribes. A seed stands for what its owner was told to select."""
+
+    def __init__(self, rounds: Sequence[SelectionMatrix]) -> None:
+        self._rounds = list(rounds)
+        self._of_seed: dict[bytes, Bits] = {}
+
+    def select(self, link: Link, seed: bytes) -> Bits:
+        """Returns what a party selects in a round, and keeps it under the party's seed."""
+        matrix = self._rounds[(link.round - 1) % len(self._rounds)]
+        self._of_seed[seed] = pack_mask(matrix[link.place])
+        return self._of_seed[seed]
+
+    def read(self, seed: bytes) -> Bits:
+        """Returns what the owner of a seed selected."""
+        if seed not in self._of_seed:
+            raise WireError("a seed that nobody selected entries with")
+        return self._of_seed[seed]
 
 
 class GraphState(State, frozen=True, omit_defaults=True):
@@ -174,13 +210,16 @@ class Neighbourhood:
 
 
 def select_entries(
-    suite: Suite, terms: GraphTerms, vector: Vector, state: GraphState | None = None
+    link: Link, suite: Suite, terms: GraphTerms, vector: Vector, state: GraphState | None = None
 ) -> tuple[Bits, bytes]:
     """Returns the entries to share, I_i, and how to tell others: the seed they follow from, or the set itself."""
     settings, entries = terms.settings, len(vector)
     if not terms.selective:
         return select_all(entries), b""
     seed = suite.entropy.bytes(SEED_BYTES)
+    if terms.prescribed is not None:
+        bits = terms.prescribed.select(link, seed)
+        return bits, index_sets.encode_mask(unpack_mask(bits, entries)) if terms.shows_data else seed
     if not terms.shows_data:
         return sample_entries(suite.words, settings.sparsifier, seed, entries, settings.share), seed
     sparsifier, words = sparsify.SPARSIFIERS[settings.sparsifier], suite.words(seed, entries)
@@ -200,6 +239,8 @@ def read_selection(suite: Suite, terms: GraphTerms, selection: bytes, entries: i
         return pack_mask(index_sets.decode_mask(selection, entries))
     if len(selection) != SEED_BYTES:
         raise WireError(f"a seed has {SEED_BYTES} bytes, not {len(selection)}")
+    if terms.prescribed is not None:
+        return terms.prescribed.read(selection)
     return sample_entries(suite.words, settings.sparsifier, selection, entries, settings.share)
 
 

@@ -174,7 +174,7 @@ function makeAnswer(root) {
     proof: (event) => {
       for (const [name, off] of Object.entries(event.errors)) {
         const where = root.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
-        if (where) where.textContent = off < 1e-3 ? `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.` : "Replayed on a real transcript, it did not come out.";
+        if (where) where.textContent = describeReplay(off, event.proof_errors[name]);
       }
       if (!Object.keys(victims).length) say(event.exposed ? "bad" : "good", event.exposed ? event.verdict : words);
       replace(remarks, makeRemarks(event, victims));
@@ -187,6 +187,13 @@ function makeAnswer(root) {
       if (interrupted) replace(foot, h("p", { class: "muted" }, "Another query came before the recipes were found."));
     },
   };
+}
+
+/** Returns how far a replayed recipe is off, with the noise of the settings and, if there is any, without. */
+function describeReplay(off, exact) {
+  if (!(exact <= 1e-3)) return "Replayed on a real transcript, it did not come out.";
+  const noise = off === exact ? "" : ` The vector has its noise in it; without noise, ${exact.toPrecision(1)}.`;
+  return `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.${noise}`;
 }
 
 function makeVictim(name, round, rounds) {
@@ -217,7 +224,7 @@ function makeRemarks(event, victims) {
   return [
     event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `With another seed: ${event.luck}` : "With the seed that is shown, nobody is exposed.") : null,
     event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${joinNames(event.nearly)}.`) : null,
-    parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
+    event.sparse ? h("p", { class: "note" }, event.sparse) : parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
     h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
       h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),

@@ -42,7 +42,7 @@ async def _adopt_without_model(
     del base
     heard = extend_lineage(START, 0, (), b"", announced.vector)
     average = announced.average(accord.suite.ring)
-    await accord.link.save(msgspec.structs.replace(state, lineage=heard))
+    await accord.link.save(state.adopt_lineage(accord.suite.ring.length, heard))
     if announced.round != accord.link.round:
         raise NotEnough("parties with the last average", 0, 1)
     return Average(average, announced.contributors)
@@ -55,7 +55,7 @@ async def _adopt_any_change(
     del base
     adopted = announced.lineage(accord.units(changes=True))
     average = announced.average(accord.suite.ring)
-    await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
+    await accord.link.save(state.adopt_lineage(accord.suite.ring.length, adopted))
     return Average(average, announced.contributors)
 
 
@@ -66,7 +66,7 @@ def _forget_with_roster(accord: Accord, state: SecAggState) -> SecAggState:
     """Begins a new lineage in each session. The session is kept in a field that only servers use."""
     session = 1 + int.from_bytes(accord.link.session[:4])
     if state.round not in (0, session):
-        state = msgspec.structs.replace(state, lineage=b"")
+        state = msgspec.structs.replace(state, lineages={})
     return msgspec.structs.replace(_CARRY_OVER(accord, state), round=session)
 
 

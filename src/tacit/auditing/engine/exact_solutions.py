@@ -1,0 +1,148 @@
+"""Exact solutions of linear systems: fractions with many digits, put together from their residues modulo small primes.
+
+A solution modulo a prime of 31 bits is a matter of machine words. Those modulo several primes determine fractions of
+any length, so no number is ever longer than what it stands for.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.symbolic.forms import Form, Unknown
+
+FIRST, LAST = 4, 128
+"""Primes that are tried at first, and at most: twice as many again and again."""
+
+
+def combine_forms(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
+    """Returns the sum of so many times each of some forms, by their places."""
+    over = math.lcm(*(forms[place].below * factor.denominator for place, factor in factors.items()))
+    total: dict[Unknown, int] = {}
+    for place, factor in factors.items():
+        form = forms[place]
+        times = factor.numerator * (over // (form.below * factor.denominator))
+        for unknown, number in form.numbers.items():
+            total[unknown] = total.get(unknown, 0) + times * number
+    return Form.over({unknown: number for unknown, number in total.items() if number}, over)
+
+
+def solve_exactly(forms: Sequence[Form], wanted: Sequence[Unknown]) -> dict[Unknown, dict[int, Fraction]]:
+    """Returns the factors, by the places of forms, with which these add up to each of some unknowns alone.
+
+    Forms must be independent, so there is at most one solution. An unknown that has none, or one with more digits than
+    the primes can tell apart, is left out. What is returned was verified without any prime.
+    """
+    system, left = _System(forms), list(wanted)
+    found: dict[Unknown, dict[int, Fraction]] = {}
+    residues: list[list[int]] = []
+    product, used, goal = 1, 0, FIRST
+    for prime in _primes():
+        if not left or goal > LAST:
+            break
+        solution = system.solve(left, prime)
+        if solution is None:
+            continue  # the forms are not independent modulo this one
+        residues = _lift(residues, product, solution, prime)
+        product, used = product * prime, used + 1
+        if used < goal:
+            continue
+        goal *= 2
+        for unknown, values in zip(left, residues, strict=True):
+            factors = {place: rational(value, product) for place, value in enumerate(values) if value}
+            if combine_forms(forms, factors).terms == {unknown: 1}:
+                found[unknown] = factors
+        residues = [values for unknown, values in zip(left, residues, strict=True) if unknown not in found]
+        left = [unknown for unknown in left if unknown not in found]
+    return found
+
+
+class _System:
+    """Forms as a matrix, of which as many columns count as it has rows."""
+
+    def __init__(self, forms: Sequence[Form]) -> None:
+        self._below = [form.below for form in forms]
+        self._columns = {each: place for place, each in enumerate(dict.fromkeys(u for f in forms for u in f.numbers))}
+        self._row = np.repeat(np.arange(len(forms)), [len(form.numbers) for form in forms])
+        self._column = np.array([self._columns[each] for form in forms for each in form.numbers], dtype=np.int64)
+        self._numbers = [number for form in forms for number in form.numbers.values()]
+        self._chosen: list[int] | None = None
+
+    def solve(self, wanted: Sequence[Unknown], prime: int) -> list[list[int]] | None:
+        """Returns the factors of all forms for each unknown, modulo a prime; None if it makes forms dependent."""
+        matrix = np.zeros((len(self._columns), len(self._below)), dtype=np.int64)
+        matrix[self._column, self._row] = [number % prime for number in self._numbers]
+        sides = np.zeros((len(self._columns), len(wanted)), dtype=np.int64)
+        sides[[self._columns[unknown] for unknown in wanted], range(len(wanted))] = 1
+        if self._chosen is None:
+            self._chosen = _independent_rows(matrix, prime)
+        if len(self._chosen) < len(self._below):
+            self._chosen = None
+            return None
+        both = np.concatenate((matrix[self._chosen], sides[self._chosen]), axis=1)
+        size = len(self._chosen)
+        for step in range(size):
+            pivots = np.flatnonzero(both[step:, step])
+            if not len(pivots):
+                return None
+            pivot = step + int(pivots[0])
+            both[[step, pivot]] = both[[pivot, step]]
+            both[step] = both[step] * pow(int(both[step, step]), -1, prime) % prime
+            others = np.flatnonzero(both[:, step])
+            others = others[others != step]
+            both[others] = (both[others] - both[others, step, None] * both[step]) % prime
+        # A form is its numerators over a denominator, by which its factor is multiplied.
+        below = np.array([each % prime for each in self._below], dtype=np.int64)
+        scaled: list[list[int]] = (both[:, size:] * below[:, None] % prime).T.tolist()
+        return scaled
+
+
+def _independent_rows(matrix: NDArray[np.int64], prime: int) -> list[int]:
+    """Returns the first rows that none before them add up to, modulo a prime."""
+    rest, found = matrix.copy(), []
+    for row in range(len(rest)):
+        spoken = np.flatnonzero(rest[row])
+        if not len(spoken):
+            continue
+        found.append(row)
+        lead = int(spoken[0])
+        later = row + 1 + np.flatnonzero(rest[row + 1 :, lead])
+        unit = rest[row] * pow(int(rest[row, lead]), -1, prime) % prime
+        rest[later] = (rest[later] - rest[later, lead, None] * unit) % prime
+    return found
+
+
+def _lift(residues: list[list[int]], product: int, more: list[list[int]], prime: int) -> list[list[int]]:
+    """Returns residues modulo a product of primes and one prime more."""
+    if not residues:
+        return more
+    inverse = pow(product, -1, prime)
+    return [
+        [old + product * ((new - old) * inverse % prime) for old, new in zip(known, fresh, strict=True)]
+        for known, fresh in zip(residues, more, strict=True)
+    ]
+
+
+def rational(value: int, modulus: int) -> Fraction:
+    """Returns the fraction with small numerator and denominator that a residue stands for."""
+    (r0, r1), (t0, t1) = (modulus, value), (0, 1)
+    while r1 * r1 * 2 > modulus:
+        quotient = r0 // r1
+        r0, r1, t0, t1 = r1, r0 - quotient * r1, t1, t0 - quotient * t1
+    return Fraction(r1, t1) if t1 else Fraction(0)
+
+
+def _primes() -> Iterator[int]:
+    """Yields primes of 31 bits, from the largest down."""
+    return (number for number in range(2**31 - 1, 2**30, -2) if is_prime(number))
+
+
+def is_prime(number: int) -> bool:
+    """Says whether an odd number of up to 64 bits is a prime: the test of Miller and Rabin is exact for these bases."""
+    odd, twos = number - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    powers = [pow(base, odd, number) for base in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)]
+    return all(power == 1 or any(pow(power, 2**i, number) == number - 1 for i in range(twos)) for power in powers)
