@@ -279,7 +279,10 @@ def reproduce(
     pictures.check(picture)
     if every or name is None:
         listed = [papers.find(each) for each in papers.names()]
-        plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
+        plain = [
+            {"name": each.name, "title": each.title, "unstated": each.unstated, "changed": each.changed}
+            for each in listed
+        ]
         tables.show_result(as_json, plain, tables.render_reproductions(listed))
         return
     check_name("scale", scale, Scale.__args__)  # type: ignore[attr-defined]

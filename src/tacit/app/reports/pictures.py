@@ -368,7 +368,11 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         for place, (name, (x, y)) in enumerate(chart.lines.items()):
             # Of many points some are marked, so that one can still see the line.
             every = max(1, len(x) // MOST_MARKED)
-            axes.plot(x, y, label=name, markevery=(place % every, every), **_beside(chart, place, name))
+            look = _beside(chart, place, name)
+            axes.plot(x, y, label=name, markevery=(place % every, every), **look)
+            if name in chart.spread:
+                low, high = ([a + s * b for a, b in zip(y, chart.spread[name], strict=True)] for s in (-1, 1))
+                axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         values = [float(each) for _, y in chart.lines.values() for each in y]
         places = [float(each) for x, _ in chart.lines.values() for each in x]
         if chart.logarithmic:

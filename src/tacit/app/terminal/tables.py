@@ -21,6 +21,7 @@ from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.lab.comparison import ComparisonResult
 from tacit.lab.papers.reproduction import Reproduction, Result
+from tacit.lab.papers.rules import RowVerdict
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.train import Run
 from tacit.net.membership.roster import RosterFile
@@ -248,12 +249,14 @@ def render_reproductions(listed: list[Reproduction]) -> RenderableType:
 
 def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
     """Returns a table or figure of a paper beside ours."""
-    table = make_table("what", "paper", "ours", "agrees", "")
+    table = make_table("what", "paper", "ours", "verdict", "")
     for row in found.rows:
-        agrees = {True: "yes", False: "no", None: ""}[row.agrees]
-        table.add_row(row.what, row.paper, row.ours, agrees, row.why)
+        table.add_row(row.what, row.paper, row.ours, row.verdict.replace("_", " "), row.why)
+    counts = Counter(row.verdict for row in found.rows)
+    summary = ", ".join(f"{counts[each]} {each.replace('_', ' ')}" for each in RowVerdict)
     unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
-    return Group(Text(f"{what.name}: {what.title}\n"), table, *unstated)
+    changed = [Text(f"\nChanged here: {each}") for each in what.changed]
+    return Group(Text(f"{what.name}: {what.title}\n{len(found.rows)} rows: {summary}\n"), table, *unstated, *changed)
 
 
 def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:

@@ -1,10 +1,15 @@
-"""Reproduction of a table or figure of a paper: the paper's figures beside ours."""
+"""Reproduction of a table or figure of a paper: rows that are declared before the run, and what came out.
+
+A `DeclaredRow` has the paper's number and the rule that it is compared by. The run gives it an `Estimate`, and the
+result is a `Row` with a verdict.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tacit.core.progress import Progress
+from tacit.lab.papers.rules import Estimate, Ours, Paper, PaperNumber, RowVerdict, Rule
 
 Scale: TypeAlias = Literal["small", "paper"]
 """Size of a reproduction: minutes on two cores, or the paper's own size as far as it fits in an hour."""
@@ -12,16 +17,91 @@ Scale: TypeAlias = Literal["small", "paper"]
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a paper, and ours."""
+    """One number of a paper, and ours, with the verdict."""
 
     what: str
     paper: str
-    """Figure of the paper; empty if it gives none."""
+    """Number or words of the paper; empty if it gives none."""
     ours: str
-    agrees: bool | None
-    """Whether ours agrees with the paper's; None without a figure to compare with."""
+    verdict: RowVerdict
     why: str = ""
-    """Reason for a disagreement, or the coverage of the measurement."""
+    """Coverage of the measurement, and the reason for a disagreement."""
+    rule: str = ""
+    """Rule of the verdict, in words."""
+    estimates: tuple[Estimate, ...] = ()
+    """Our numbers, with their spread."""
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours agrees with the paper's; None if they cannot be compared."""
+        return {RowVerdict.AGREES: True, RowVerdict.DIFFERS: False}.get(self.verdict)
+
+
+@dataclass(frozen=True)
+class DeclaredRow:
+    """A row as it is declared before the run: the paper's number, and the rule that ours is compared by."""
+
+    what: str
+    paper: Paper
+    """Number, several in order, words where the paper gives no number, or None."""
+    rule: Rule
+    unit: str = ""
+    """Unit that follows the number, such as "%" or "points"."""
+    form: str = ".2f"
+    """Format of the numbers; "+.2f" for differences."""
+
+    def measure(self, ours: Ours, why: str = "") -> Row:
+        """Returns the row with our numbers and the verdict of the rule."""
+        verdict = self.rule.judge(self.paper, ours)
+        several = ours if isinstance(ours, tuple) else (ours,)
+        return Row(self.what, self.paper_text, self._write(several), verdict, why, self.rule_text, several)
+
+    def fail(self, why: str) -> Row:
+        """Returns the row of a run that went wrong: it differs, whatever the rule says."""
+        return Row(self.what, self.paper_text, "failed", RowVerdict.DIFFERS, why, self.rule_text)
+
+    @property
+    def paper_text(self) -> str:
+        """The paper's number as text."""
+        if self.paper is None or isinstance(self.paper, str):
+            return self.paper or ""
+        several = self.paper if isinstance(self.paper, tuple) else (self.paper,)
+        return self._with_unit(", ".join(format(each.value, self.form) for each in several))
+
+    @property
+    def rule_text(self) -> str:
+        """The rule as text, with the reason for its constant."""
+        return f"{self.rule.describe()}: {self.rule.reason}"
+
+    def accepts_the_paper(self) -> RowVerdict | None:
+        """Returns the verdict on the paper's own numbers; None if it gives none."""
+        if isinstance(self.paper, PaperNumber):
+            return self.rule.judge(self.paper, self.paper.as_ours())
+        if isinstance(self.paper, tuple):
+            return self.rule.judge(self.paper, tuple(each.as_ours() for each in self.paper))
+        return None
+
+    def _write(self, several: Sequence[Estimate]) -> str:
+        texts = []
+        for each in several:
+            text = format(each.mean, self.form)
+            texts.append(f"{text} ± {format(each.deviation, self.form.lstrip('+'))}" if _varies(each) else text)
+        last = several[-1]
+        counted = "" if last.exact else f" ({last.count:,} {last.of if last.count > 1 else last.of.removesuffix('s')})"
+        return self._with_unit(", ".join(texts)) + counted
+
+    def _with_unit(self, text: str) -> str:
+        return f"{text} {self.unit}" if self.unit else text
+
+
+def _varies(estimate: Estimate) -> bool:
+    return not estimate.exact and estimate.deviation is not None and estimate.of == "seeds"
+
+
+def unruled_row(what: str, paper: str, ours: str, agrees: bool | None, why: str = "") -> Row:
+    """Returns a row without a declared rule, for reproductions that do not declare their rows yet."""
+    verdicts = {True: RowVerdict.AGREES, False: RowVerdict.DIFFERS, None: RowVerdict.NOT_COMPARABLE}
+    return Row(what, paper, ours, verdicts[None if agrees is None else bool(agrees)], why)
 
 
 @dataclass(frozen=True)
@@ -35,6 +115,8 @@ class Chart:
     logarithmic: bool = False
     dashed: tuple[str, ...] = ()
     """Names of dashed lines: those of the paper, and bounds."""
+    spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Standard deviation over seeds at each place of a line, by the name of the line; drawn as error bars."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +135,12 @@ class Reproduction:
     """Number of the paper and name of the table or figure, such as "000-table2"."""
     title: str
     run: Callable[[Scale, Progress], Result]
+    declared: tuple[DeclaredRow, ...] = ()
+    """Every row of every scale, with its rule, as declared before the run."""
     unstated: tuple[str, ...] = ()
     """Choices that the paper does not state, and ours."""
+    changed: tuple[str, ...] = ()
+    """What the paper states and is different here, such as a smaller network or fewer rounds."""
     extras: tuple[str, ...] = ()
     """Required extras, such as "torch"."""
     data: tuple[str, ...] = ()

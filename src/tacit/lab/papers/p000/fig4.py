@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tacit import audit
 from tacit.core.progress import Progress
 from tacit.core.suite import Update
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 from tacit.protocols.admm.settings import AdmmTerms
 from tacit.runtime.simulation.simulator import Simulation
@@ -170,7 +170,7 @@ def rate_row(found: MseCurve) -> Row:
         if abs(found.law[i] / (found.law[0] * rate ** (2 * i)) - 1) < CLOSE
     ]
     measured = exp(fmean(steps)) if steps else nan
-    return Row(
+    return unruled_row(
         f"part of the error that an iteration leaves, {found.name}",
         f"{rate:.3g}",
         f"{measured:.3g}",
@@ -185,7 +185,9 @@ def four_row(found: MseCurve) -> Row:
     rounded = found.law[3] - found.without[3]
     cause = f"{found.bits} bits round it by {rounded:.0e}" if rounded > found.without[3] else "by the law, at this ρ"
     why = cause if error >= CLAIMED else ""
-    return Row(f"MSE after 4 iterations, {found.name}", f"below {CLAIMED:g}", f"{error:.1e}", error < CLAIMED, why)
+    return unruled_row(
+        f"MSE after 4 iterations, {found.name}", f"below {CLAIMED:g}", f"{error:.1e}", error < CLAIMED, why
+    )
 
 
 def two_rows(table: Mapping[tuple[float | tuple[float, float], int], MseCurve], brought: Sequence[Models]) -> list[Row]:
@@ -209,7 +211,7 @@ def two_rows(table: Mapping[tuple[float | tuple[float, float], int], MseCurve], 
         ),
     ]
     return [
-        Row(
+        unruled_row(
             f"MSE after 2 iterations, {name}",
             "small enough not to matter",
             f"{error:.1e}, {error / square:.2g} of the model's own mean square",
@@ -223,7 +225,7 @@ def two_rows(table: Mapping[tuple[float | tuple[float, float], int], MseCurve], 
 def law_row(table: Sequence[MseCurve]) -> Row:
     """Returns how far from the law the measurements are."""
     off = [abs(ours / law - 1) for each in table for ours, law in zip(each.measured, each.law, strict=True)]
-    return Row(
+    return unruled_row(
         "how far measured errors are from the law, at most",
         "",
         f"{max(off):.0%}",
@@ -247,7 +249,7 @@ def run(scale: Scale, progress: Progress) -> Result:
         law_row(list(table.values())),
         *(four_row(table[rho, bits]) for rho in (*CONSTANT[1:], FALLING) for bits in BITS),
         *two_rows(table, brought),
-        Row(
+        unruled_row(
             "iterations that show a curious peer nobody's model (Theorem III.2)",
             str(ITERATIONS),
             str(safe),

@@ -15,7 +15,7 @@ from typing import cast
 from tacit.core.average import format_count
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, AccuracyCurve, PeerTask, admm, local_work, train_peers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.protocols.admm.settings import AdmmTerms
 
 PEERS = 9
@@ -74,7 +74,7 @@ def row_of(found: IteratedTraining, exact: AccuracyCurve) -> Row:
     less = found.curve.best - exact.best
     harmless = less >= -CLOSE and not found.curve.wrong
     drawn, rest = found.off
-    return Row(
+    return unruled_row(
         f"accuracy with {found.name}, less {FEDAVG}",
         "hardly any difference" if len(found.rho) > 1 else "lower",
         f"{less:+.2f} points ({found.curve.best:.2f} %)",
@@ -95,7 +95,9 @@ def run(scale: Scale, progress: Progress) -> Result:
     task = TASKS[scale]
     exact, found = train_all(task, progress)
     told = f"{task.samples:,} samples" if task.samples else "all samples there are"
-    first = Row(f"{FEDAVG}, femnist, {PEERS} peers", "", f"{exact.best:.2f} %", None, f"{told}, {task.rounds} rounds")
+    first = unruled_row(
+        f"{FEDAVG}, femnist, {PEERS} peers", "", f"{exact.best:.2f} %", None, f"{told}, {task.rounds} rounds"
+    )
     chart = chart_of(exact, {each.name: each.curve for each in found})
     progress("figure 5", 1.0)
     return Result((first, *(row_of(each, exact) for each in found)), (chart,))

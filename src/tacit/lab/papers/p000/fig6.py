@@ -15,7 +15,7 @@ from statistics import fmean
 from tacit.core.entropy import SeededEntropy
 from tacit.core.progress import Progress
 from tacit.designs.groups import groups, randomized_groups
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 GIVEN = {9: 4, 15: 5}
 """The partitions in threes that Section VI-A gives, by peers."""
@@ -62,7 +62,7 @@ def count_partitions(peers: int, size: int, trials: int, runs: int) -> Partition
 def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
     """Returns what the paper says of groups of one size, and what came out."""
     rows = [
-        Row(
+        unruled_row(
             f"partitions of {each.peers} peers in groups of {size}",
             str(GIVEN[each.peers]),
             f"{each.usual} ({_range(each.randomised)} in {len(each.randomised)} runs)",
@@ -75,10 +75,10 @@ def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
     means = [fmean(each.randomised) for each in table]
     ends = f"{means[0]:.1f} at {table[0].peers} peers to {means[-1]:.1f} at {table[-1].peers}"
     rises = all(before <= after for before, after in pairwise(means))
-    rows.append(Row(f"partitions in groups of {size} grow with the peers", "increase", ends, rises))
+    rows.append(unruled_row(f"partitions in groups of {size} grow with the peers", "increase", ends, rises))
     printed = [fmean(each.printed) for each in table]
     rows.append(
-        Row(
+        unruled_row(
             f"the same, Algorithm 2 as printed, groups of {size}",
             "increase",
             f"{printed[0]:.1f} at {table[0].peers} peers to {printed[-1]:.1f} at {table[-1].peers}",
@@ -88,7 +88,7 @@ def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
     )
     last, reached = table[-1], sum(each.ours == each.bound for each in table)
     rows.append(
-        Row(
+        unruled_row(
             f"our designs, groups of {size}",
             "",
             f"{last.ours} of at most {last.bound} at {last.peers} peers; the bound is reached at {reached} of "

@@ -17,7 +17,7 @@ from typing import Any
 from tacit import audit
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, AccuracyCurve, PeerTask, admm, local_work, train_peers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 PEERS = (9, 15)
 FOUR, FALLING = "SecureD-FL, ρ = 0.1, 4 iterations", "SecureD-FL, ρ = 3 then 0.0009, 2 iterations"
@@ -89,7 +89,7 @@ def rows_of(found: MethodComparison) -> list[Row]:
     alone, fedavg, secure = TABLE[found.data, found.peers]
     ours = found.curves[FEDAVG].best
     rows = [
-        Row(f"{FEDAVG}, {found.where}", f"{fedavg:.2f} %", f"{ours:.2f} %", None, found.deviation),
+        unruled_row(f"{FEDAVG}, {found.where}", f"{fedavg:.2f} %", f"{ours:.2f} %", None, found.deviation),
         _difference_row(LOCAL_ONLY, found, alone - fedavg, lambda less: less <= -LOWER),
     ]
     return rows + [
@@ -102,7 +102,7 @@ def _difference_row(name: str, found: MethodComparison, paper: float, agrees: An
     curve = found.curves[name]
     less = curve.best - found.curves[FEDAVG].best
     wanted = f"at least {LOWER:g} points lower" if name == LOCAL_ONLY else f"within {CLOSE:g} points"
-    return Row(
+    return unruled_row(
         f"{name}, less {FEDAVG}, {found.where}",
         f"{paper:+.2f} points",
         f"{less:+.2f} points ({curve.best:.2f} %)",
@@ -116,7 +116,7 @@ def leak_row(name: str, protocol: Mapping[str, Any], peers: int) -> Row:
     options = {key: value for key, value in protocol.items() if key != "name"}
     report = audit("admm", parties=peers, coalition=["p0"], drift="free", **options)
     victims = len(report.exposed) + len(report.nearly)
-    return Row(
+    return unruled_row(
         f"peers whose model a curious peer learns in a round, {name}, {peers} peers",
         "0",
         f"{victims}, and at most {max(report.bits.values()):.1f} bits of an entry",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tacit.core.progress import Progress
 from tacit.lab.attacks.traffic_series import BASELINE, LINKS, Losses, descend_locally
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 from tacit.learn.training.loop import run_rounds
 from tacit.runtime.simulation.simulator import Simulation
@@ -101,14 +101,14 @@ def paper_rows(private: PushSumRuns, plain: PushSumRuns) -> list[Row]:
     for rounds, allowed in ALLOWED.items():
         mean, worst = private.over_clients(rounds), private.worst(rounds)
         rows += [
-            Row(
+            unruled_row(
                 f"L − 5 after {rounds} rounds, mean over clients",
                 "0, as drawn",
                 f"{np.median(mean):.2g}",
                 bool(np.median(mean) <= allowed),
                 f"agrees up to {allowed:g}; median of {len(mean)} runs, of which the worst has {mean.max():.2g}",
             ),
-            Row(
+            unruled_row(
                 f"L − 5 after {rounds} rounds, of the client that is farthest off",
                 "0, as drawn",
                 f"{np.median(worst):.2g}",
@@ -121,13 +121,13 @@ def paper_rows(private: PushSumRuns, plain: PushSumRuns) -> list[Row]:
     w = float(private.models[:, after].mean())
     return [
         *rows,
-        Row(
+        unruled_row(
             f"w after {after} rounds, mean over clients and runs",
             f"{OPTIMUM:g}",
             f"{w:.4f}",
             bool(loss(np.array(w)) - loss(np.array(OPTIMUM)) <= ALLOWED[after]),
         ),
-        Row(
+        unruled_row(
             f"L − 5 after {after} rounds, PPSGD by PSGD",
             "no accuracy is sacrificed",
             f"{ours / theirs:.2f}",
@@ -142,7 +142,7 @@ def start_row(found: PushSumRuns) -> Row:
     after = max(ALLOWED)
     errors = found.over_clients(after)
     reached = float(np.quantile(errors, MANY))
-    return Row(
+    return unruled_row(
         f"L − 5 after {after} rounds, in all but {1 - MANY:.0%} of runs, {found.name}",
         "0",
         f"{reached:.2g}",

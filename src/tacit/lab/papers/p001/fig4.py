@@ -27,7 +27,7 @@ from tacit.lab.papers.p001.eavesdroppers import (
     format_percent,
     train_eavesdroppers,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 TARGETS = ("PSGD", "PSGD, noise", "PPSGD", "PPSGD, noise")
 TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
@@ -68,7 +68,7 @@ def printed_row(found: EavesdropperScores, how: str) -> Row:
         if agrees
         else f"; with its {TESTED} test runs the paper's is {format_percent(low)} to {format_percent(high)}"
     )
-    return Row(
+    return unruled_row(
         f"weak eavesdropper, {found.trial.target}, {how}",
         format_percent(given),
         format_percent(found.accuracy),
@@ -81,7 +81,7 @@ def strong_row(weak: EavesdropperScores, strong: EavesdropperScores) -> Row:
     """Returns whether the strong eavesdropper does better (Fig. 5)."""
     both = min(weak.accuracy, strong.accuracy) >= CEILING
     neither = min(strong.accuracies) <= 0.5
-    return Row(
+    return unruled_row(
         f"strong eavesdropper, {strong.trial.target}",
         "more than the weak one",
         f"{format_percent(strong.accuracy)}, weak {format_percent(weak.accuracy)}",
@@ -95,7 +95,7 @@ def harder_row(table: Table, who: str) -> Row:
     """Returns whether PPSGD is harder to tell than PSGD."""
     plain, private = table["PSGD", who], table["PPSGD", who]
     as_well = private.as_well_as(plain)
-    return Row(
+    return unruled_row(
         f"PPSGD is told less often than PSGD, {who} eavesdropper",
         "72.0 % < 74.0 %" if who == "weak" else "less, as drawn",
         f"{format_percent(private.accuracy)}, PSGD {format_percent(plain.accuracy)}",
@@ -107,7 +107,7 @@ def harder_row(table: Table, who: str) -> Row:
 def noise_row(table: Table, who: str) -> Row:
     """Returns whether noise hides more than PPSGD."""
     noise, private = table["PSGD, noise", who], table["PPSGD", who]
-    return Row(
+    return unruled_row(
         f"noise hides more than PPSGD, {who} eavesdropper",
         "66.0 % < 72.0 %" if who == "weak" else "",
         f"{format_percent(noise.accuracy)}, PPSGD {format_percent(private.accuracy)}",
@@ -122,7 +122,7 @@ def decoded_rows(table: Table) -> list[Row]:
     for target, share in shares.items():
         private = target == "PPSGD"
         rows.append(
-            Row(
+            unruled_row(
                 f"decoded from 5 rounds, {target}",
                 "harder than PSGD" if private else "",
                 format_percent(share),

@@ -19,7 +19,7 @@ from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.inception import ClassifierSettings
 from tacit.lab.attacks.traffic_series import Array
 from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, format_percent, train_eavesdroppers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.data.datasets import load
 from tacit.learn.random_streams import generator
 
@@ -68,7 +68,7 @@ def pair_row(table: Table, d: float, t: int) -> Row:
         if as_well
         else ""
     )
-    return Row(
+    return unruled_row(
         f"accuracy under PPSGD, d = {d:g}, t = {t}",
         "less than PSGD",
         f"{format_percent(private.accuracy)}, PSGD {format_percent(plain.accuracy)}",

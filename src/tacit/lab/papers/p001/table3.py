@@ -20,7 +20,7 @@ from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.eavesdropper_learning import NOISE, PSGD, TABLE_3, Trial
 from tacit.lab.attacks.traffic_series import CHANGING
 from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, decode_classes, format_percent, train_eavesdroppers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 PRINTED = (0.083, 0.163, 0.27, 1.0, 6.39)
 """The variances of Table 3."""
@@ -65,7 +65,7 @@ def falls(found: Sequence[EavesdropperScores]) -> bool:
 def falling_row(table: Table, how: str) -> Row:
     """Returns whether the eavesdropper does worse the larger the variance is."""
     found = [table[name] for name in PRIVATE]
-    return Row(
+    return unruled_row(
         f"accuracy by variance of y(0), {how}",
         "falls",
         ", ".join(
@@ -82,7 +82,7 @@ def accuracy_rows(table: Table, how: str) -> list[Row]:
     for name, found in table.items():
         private, as_well = name in PRIVATE, found.as_well_as(table[PLAIN])
         rows.append(
-            Row(
+            unruled_row(
                 f"accuracy, {name}, {how}",
                 "less than PSGD" if private else "",
                 format_percent(found.accuracy),
@@ -97,14 +97,14 @@ def removing_rows(heard: Table, unheard: Table) -> list[Row]:
     """Returns what becomes of it when y is not heard."""
     lost = {name: heard[name].accuracy - unheard[name].accuracy for name in (PLAIN, *PRIVATE)}
     return [
-        Row(
+        unruled_row(
             "accuracy that PPSGD's eavesdropper loses without y",
             "some",
             ", ".join(f"{100 * lost[name]:.1f}" for name in PRIVATE) + " points",
             min(lost[name] for name in PRIVATE) > 0,
             "in the order of the table",
         ),
-        Row(
+        unruled_row(
             "accuracy that PSGD's eavesdropper loses without y",
             "none",
             f"{100 * lost[PLAIN]:.1f} points",
@@ -116,7 +116,7 @@ def removing_rows(heard: Table, unheard: Table) -> list[Row]:
 def noise_row(table: Table, name: str) -> Row:
     """Returns whether some PPSGD hides more than noise does."""
     least = min(PRIVATE, key=lambda each: table[each].accuracy)
-    return Row(
+    return unruled_row(
         f"PPSGD hides more than {name.removeprefix('PSGD, ')}",
         "yes",
         f"{format_percent(table[least].accuracy)} at best, noise {format_percent(table[name].accuracy)}",
@@ -135,14 +135,16 @@ def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
         for name, trial in trials.items()
     }
     return [
-        Row(
+        unruled_row(
             "decoded from 5 rounds, PPSGD",
             "harder than PSGD",
             ", ".join(format_percent(shares[name]) for name in PRIVATE),
             max(shares[name] for name in PRIVATE) < shares[PLAIN],
             f"in the order of the table, {2 * DECODED_RUNS} runs each; PSGD {format_percent(shares[PLAIN])}",
         ),
-        Row("decoded from 5 rounds, PSGD with noise", "", format_percent(shares[NOISY]), None, "guessing gives 50 %"),
+        unruled_row(
+            "decoded from 5 rounds, PSGD with noise", "", format_percent(shares[NOISY]), None, "guessing gives 50 %"
+        ),
     ]
 
 
@@ -185,7 +187,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     progress("decoding", 0.95)
     spreads = [variance(name) for name in PRIVATE]
     rows = [
-        Row(
+        unruled_row(
             "variance of y(0)",
             ", ".join(f"{each:g}" for each in PRINTED),
             ", ".join(f"{each:.3g}" for each in spreads),

@@ -24,7 +24,7 @@ from tacit import Fault, audit
 from tacit.core.progress import Progress, part_of_progress
 from tacit.core.suite import SERVER
 from tacit.designs.history import cardinality, multi_round_privacy
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
 from tacit.learn.random_streams import generator
@@ -175,7 +175,7 @@ def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
     where = f"N = {size.users}, K = {size.asked}, {split}"
     cut = f"mean over the last {TAIL} rounds; {size.local.steps} steps of {size.local.batch} samples a round"
     random = fmean(courses["Random"].end for courses in runs)
-    rows = [Row(f"Random after {size.summed} summed rounds, {where}", "", f"{random:.2f} %", None, cut)]
+    rows = [unruled_row(f"Random after {size.summed} summed rounds, {where}", "", f"{random:.2f} %", None, cut)]
     for name in size.policies:
         if name.startswith("Batches"):
             ends = [courses[name].end for courses in runs]
@@ -187,7 +187,7 @@ def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
                 rows.append(_close_row(f"{name}, less Random, after {size.summed} rounds, {where}", name, runs, ends))
     ends = [courses["Partition"].after(size.summed) for courses in runs]
     rows.append(
-        Row(
+        unruled_row(
             f"Partition, less Random, after {size.summed} rounds, {where}",
             "far behind",
             f"{fmean(ends) - random:+.2f} points ({fmean(ends):.2f} %)",
@@ -202,7 +202,7 @@ def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
 def _close_row(what: str, name: str, runs: PolicyRuns, ends: Sequence[float]) -> Row:
     """Returns how good Batches are, which is to be about as good as Random."""
     less = fmean(ends) - fmean(courses["Random"].end for courses in runs)
-    return Row(
+    return unruled_row(
         what,
         "about as good",
         f"{less:+.2f} points ({fmean(ends):.2f} %)",
@@ -241,7 +241,7 @@ def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse]) -> l
             participation=policy,
         )
         rows.append(
-            Row(
+            unruled_row(
                 f"T of {name} against the server in {course.rounds} rounds, N = {size.users}, K = {size.asked}",
                 str(promised),
                 f"{report.smallest_group} by the audit, {course.privacy} in the training",

@@ -30,7 +30,7 @@ from tacit.core.suite import SERVER
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
 from tacit.designs.participation import Policy
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
@@ -153,13 +153,13 @@ def spread_absences() -> dict[str, list[Absence]]:
 def example_rows(equal: Cardinality) -> list[Row]:
     """Returns the paper's example."""
     return [
-        Row(
+        unruled_row(
             f"C(6), p = {ABSENT:g}, by the theorem",
             f"{GIVEN:.2f}",
             f"{equal.exact:.3f}",
             abs(equal.exact - GIVEN) < 0.01,
         ),
-        Row(
+        unruled_row(
             f"C(6), p = {ABSENT:g}, as the protocol chooses",
             f"{GIVEN:.2f}",
             f"{equal.played:.2f}",
@@ -172,21 +172,21 @@ def example_rows(equal: Cardinality) -> list[Row]:
 
 def fairness_row(what: str, each: Cardinality, why: str = "") -> Row:
     """Returns the fairness gap of batches, of which the theorem says that there is none."""
-    return Row(what, "0", f"{each.gap:.3f}", each.gap <= SAME_FREQUENCY, why)
+    return unruled_row(what, "0", f"{each.gap:.3f}", each.gap <= SAME_FREQUENCY, why)
 
 
 def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
     """Returns what becomes of C and F where users differ."""
     mixed, ordered, mean = table["mixed", 6], table["sorted", 6], table[f"p = {fmean(EQUAL):g}", 6]
     rows = [
-        Row(
+        unruled_row(
             "C(6), p_i from 0.1 to 0.5, batches in any order",
             f"{mean.exact:.2f} (the theorem, p = {fmean(EQUAL):g})",
             mixed.ranged,
             abs(mixed.exact - mean.exact) < 0.5,
             f"the mean p counts, and that is not the {ABSENT:g} of the example",
         ),
-        Row(
+        unruled_row(
             "C(6), the same users, batches sorted by availability",
             "",
             ordered.ranged,
@@ -194,7 +194,7 @@ def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
             f"sorting gains {ordered.exact - mixed.exact:.2f} users a round; the paper does not sort",
         ),
         fairness_row("F, T = 6, p_i from 0.1 to 0.5, batches in any order", mixed, "the theorem has one p for all"),
-        Row(
+        unruled_row(
             "F, T = 6, batches sorted by availability, and F of Random",
             "",
             f"{ordered.gap:.3f}, {table['mixed', 1].gap:.3f}",
@@ -205,7 +205,7 @@ def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
     for privacy in PRIVACY:
         some = [table[name, privacy] for name in ("p = 0.2", "mixed", "sorted")]
         rows.append(
-            Row(
+            unruled_row(
                 f"C({privacy}): p = 0.2, mixed, sorted" if privacy > 1 else "C of Random: p = 0.2, mixed, sorted",
                 "",
                 ", ".join(f"{each.exact:.2f}" for each in some),
@@ -215,7 +215,7 @@ def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
         )
     off = [name for name, each in table.items() if not each.consistent]
     rows.append(
-        Row(
+        unruled_row(
             "settings in which rounds as played are not as computed",
             "0",
             f"{len(off)} of {len(table)}",
@@ -236,7 +236,9 @@ def audited_rows(privacy: Sequence[int], rounds: int = AUDITED) -> list[Row]:
         name = {1: "Random", PER_ROUND: "User Partitioning"}.get(t, f"Batches of {t}")
         learnt = f"all {USERS}" if len(report.exposed) == USERS else str(len(report.exposed))
         why = f"{learnt} models known after {report.safe_rounds + 1} rounds" if report.exposed else f"{rounds} rounds"
-        rows.append(Row(f"T by the audit, {name}", str(t), str(report.smallest_group), report.smallest_group == t, why))
+        rows.append(
+            unruled_row(f"T by the audit, {name}", str(t), str(report.smallest_group), report.smallest_group == t, why)
+        )
     return rows
 
 

@@ -28,7 +28,7 @@ from tacit.lab.attacks.disaggregation import (
     run_once,
     train_by_all,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.data.datasets import Samples, load
 
 FAR = 0.25
@@ -113,7 +113,7 @@ CASES = (
 def row_of(case: ReconstructionCase, errors: Errors) -> Row:
     """Returns what came of a setting, of all users and runs."""
     ours, agrees = case.claim(errors)
-    return Row(f"reconstruction error, {case.name}", case.paper, ours, agrees, case.why)
+    return unruled_row(f"reconstruction error, {case.name}", case.paper, ours, agrees, case.why)
 
 
 def chart_of(found: Sequence[Errors]) -> Chart:

@@ -36,7 +36,7 @@ from tacit.lab.papers.p003.risk import (
     run_algorithm_1,
     run_as_printed,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.data.samples import Dataset
 
 ES: dict[Scale, tuple[int, ...]] = {"small": (2, 5, 10), "paper": (2, 5, 10, 25)}
@@ -73,7 +73,7 @@ def excess_row(name: str, found: RiskResult) -> Row:
         told += f"; {found.heard:.1e} of the last average, which is all that anybody has"
     else:
         told += f"; ε = {found.spent:.3g} by the ledger"
-    return Row(
+    return unruled_row(
         f"excess risk, E = {setting.summed}, {setting.split}, {name}",
         found.bound_text,
         f"{found.excess:.1e}",
@@ -84,7 +84,7 @@ def excess_row(name: str, found: RiskResult) -> Row:
 
 def spent_row(found: RiskResult) -> Row:
     """Returns the ε of the paper's noise, against the claimed one."""
-    return Row(
+    return unruled_row(
         f"ε accounted for, E = {found.setting.summed}, {SIGMAS['paper']}",
         f"{CLAIMED:g}",
         f"{found.exact:.3g}",
@@ -108,14 +108,14 @@ def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
     usable = np.log([pair for pair in lost if pair[1] > 0])
     power = float(np.polyfit(usable[:, 0], usable[:, 1], 1)[0]) if len(usable) > 1 else float("nan")
     return [
-        Row(
+        unruled_row(
             f"a smaller E costs utility, {split}",
             "yes",
             f"{everybody.excess:.1e} with E = {users}, {few.excess:.1e} with E = {few.setting.summed}",
             few.excess > MORE * everybody.excess,
             f"{FIRST}; {MORE:g} times as much is called more",
         ),
-        Row(
+        unruled_row(
             f"how that grows with (m−E)/((m−1) E), {split}",
             "power 1",
             f"power {power:.2f}",

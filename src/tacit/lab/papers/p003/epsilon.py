@@ -38,7 +38,7 @@ from tacit.lab.papers.p003.risk import (
     load_components,
 )
 from tacit.lab.papers.p003.theorems import DELTA
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy
 from tacit.learn.training.assemble import AssembledRun, assemble_run
@@ -66,7 +66,7 @@ def accounted_row(found: RiskResult) -> Row:
     why = f"the ledger goes by zCDP, and the other is the least ε of such noise; σ = {found.sigma:.2g}"
     if not calibrated:
         why += f", which each of {found.setting.users} users adds, and averaging makes it less"
-    return Row(
+    return unruled_row(
         f"ε accounted for, {SIGMAS[found.setting.sigma]}, ε = {claimed:g}",
         "" if calibrated else f"{claimed:g}",
         f"{found.spent:.3g} by the ledger, {found.exact:.3g} at least",
@@ -77,7 +77,7 @@ def accounted_row(found: RiskResult) -> Row:
 
 def excess_row(found: RiskResult) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
-    return Row(
+    return unruled_row(
         f"excess risk, {SIGMAS[found.setting.sigma]}, ε = {found.setting.epsilon:g}",
         found.bound_text,
         f"{found.excess:.1e}",
@@ -91,7 +91,7 @@ def falling_row(found: list[RiskResult], clean: RiskResult) -> Row:
     clear = [each for each in found if each.excess > CLEAR * clean.excess]
     logs = np.log([[each.setting.epsilon or 0.0, each.excess] for each in clear])
     power = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(clear) > 1 else math.nan
-    return Row(
+    return unruled_row(
         "how the excess falls with ε, calibrated σ",
         "ε^−2 (noise term of Theorem 4)",
         f"ε^{power:.2f}".replace("-", "−"),
@@ -109,7 +109,7 @@ def cheaper_row(calibrated: list[RiskResult], paper: list[RiskResult], clean: Ri
         if theirs.excess > CLEAR * clean.excess
     ]
     times = ", ".join(f"{ratio:.0f}" for ratio, _ in pairs)
-    return Row(
+    return unruled_row(
         "excess, calibrated σ over Theorem 1's",
         "",
         f"{times} times",
@@ -131,7 +131,7 @@ def same_row(size: RiskSize, data: Dataset) -> Row:
         key = found.training.cohort.noise_key = key or found.training.cohort.noise_key
         list(found.rounds())
         models.append(found.training.consensus().tobytes())
-    return Row(
+    return unruled_row(
         f"models after {COMPARED} steps, averaged by secagg and by fedavg",
         "",
         "the same bits" if models[0] == models[1] else "different",
@@ -177,14 +177,14 @@ def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
     what = f"{setting.users} users, {DROPPING:.0%} drop out of each round and {COLLUDERS} collude, ε = {WANTED:g}"
     sums = f"{len(summed)} of {len(outcomes)} rounds had a sum, of {min(summed)} to {max(summed)} users"
     return [
-        Row(
+        unruled_row(
             f"ε accounted for, noise in the ring: {what}",
             "",
             f"{spent:.3g} by the ledger, {real:.3g} of the sums as they were",
             max(spent, real) <= WANTED * (1 + 1e-9),
             f"{sums}; noise of {noise.honest} is counted on; for the canary: tacit attack epsilon",
         ),
-        Row(
+        unruled_row(
             f"the same if the noise of all were counted on: {what}",
             "",
             f"{trusting:.3g} of the same sums",
@@ -230,7 +230,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     everything = [*found["paper"], *found["calibrated"]]
     where = f"{data.name}: m = {size.users}, n = {len(data.y) // size.users}, T = {size.steps}, {size.seeds} runs each"
     rows = [
-        Row("excess risk without noise", clean.bound_text, f"{clean.excess:.1e}", clean.within, where),
+        unruled_row("excess risk without noise", clean.bound_text, f"{clean.excess:.1e}", clean.within, where),
         *map(accounted_row, everything),
         *map(excess_row, everything),
         falling_row(found["calibrated"], clean),

@@ -32,7 +32,7 @@ from tacit.lab.papers.p003.risk import (
     load_components,
 )
 from tacit.lab.papers.p003.theorems import CONVEXITY, LIPSCHITZ, SMOOTHNESS, exact_epsilon, theorem_delay
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 KS = (1, 2, 5, 10, 25)
 
@@ -40,7 +40,7 @@ KS = (1, 2, 5, 10, 25)
 def excess_row(found: RiskResult) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
     setting = found.setting
-    return Row(
+    return unruled_row(
         f"excess risk, K = {setting.every}, {setting.split}, {SIGMAS[setting.sigma]}",
         found.bound_text,
         f"{found.excess:.1e}",
@@ -54,7 +54,7 @@ def spent_row(found: RiskResult) -> Row:
     setting = found.setting
     alone = setting.every > 1
     least = exact_epsilon(found.rho / setting.users) if alone else found.exact
-    return Row(
+    return unruled_row(
         f"ε accounted for, K = {setting.every}, {SIGMAS[setting.sigma]}",
         f"{CLAIMED:g}",
         f"about {least:.3g} to {found.exact:.3g}" if alone else f"{least:.3g}",
@@ -70,14 +70,14 @@ def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
     term = 16 * SMOOTHNESS * (every - 1) ** 2 * LIPSCHITZ**2 / (CONVEXITY**2 * (theorem_delay(every) + steps))
     lost = last.excess - first.excess
     return [
-        Row(
+        unruled_row(
             f"a larger K costs utility, {split}",
             "yes",
             f"{first.excess:.1e} with K = 1, {last.excess:.1e} with K = {every}",
             last.excess > MORE * first.excess,
             f"Theorem 1's σ; {MORE:g} times as much is called more",
         ),
-        Row(
+        unruled_row(
             f"what K = {every} costs over K = 1, {split}",
             f"at most {term:.1e} (Section 5)",
             f"{lost:.1e}",
@@ -90,7 +90,7 @@ def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
 def telling_row(found: Sequence[RiskResult]) -> Row:
     """Returns up to which K the bound says anything."""
     telling = [each.setting.every for each in found if each.bound < each.nothing]
-    return Row(
+    return unruled_row(
         f"K for which Theorem 4 says more than that θ⁰ is no better, {found[0].setting.split}",
         "",
         ", ".join(map(str, telling)) or "none",

@@ -31,7 +31,7 @@ from tacit.lab.papers.p003.theorems import (
     theorem_4,
     theorem_delay,
 )
-from tacit.lab.papers.reproduction import Row, Scale
+from tacit.lab.papers.reproduction import Row, Scale, unruled_row
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.random_streams import generator
@@ -352,7 +352,7 @@ def _measure_result(
 def assumption_row(runs: Sequence[RiskResult]) -> Row:
     """Returns whether J_j is G-Lipschitz as far as was looked."""
     longest = max(each.steepest for each in runs)
-    return Row(
+    return unruled_row(
         "longest ∇J_j of any user at the start and the end of any run",
         f"at most G = {LIPSCHITZ:g}",
         f"{longest:.2f}",

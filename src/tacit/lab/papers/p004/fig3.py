@@ -25,7 +25,7 @@ from tacit.lab.papers.p004.neighbours import (
     train_alone,
 )
 from tacit.lab.papers.p004.table3 import EFFORT
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 DEGREE, BETA = 6, 0.3
 RATINGS: dict[Scale, NeighbourEffort] = {
@@ -60,8 +60,8 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: NeighbourRes
     ]
     most = MOST[setting.sharing]
     return [
-        Row(f"CESAR less D-PSGD, the mean of all models: {setting}", "the lines overlap", ours, near, told),
-        Row(
+        unruled_row(f"CESAR less D-PSGD, the mean of all models: {setting}", "the lines overlap", ours, near, told),
+        unruled_row(
             f"bytes of CESAR over D-PSGD: {setting}",
             f"up to {most}",
             f"{found.over:.3f}",

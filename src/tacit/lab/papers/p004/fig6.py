@@ -24,7 +24,7 @@ from tacit.lab.attacks.collusion import (
     true_risk,
     two_receivers,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 
 GIVEN, DRAWN = 0.0145, 250_000
 """The paper's risk at s = 9, and from how many graphs it is."""
@@ -43,14 +43,14 @@ def paper_rows(wins: NDArray[np.int64], graphs: int) -> list[Row]:
     error = sqrt(GIVEN * (1 - GIVEN) * (1 / graphs + 1 / DRAWN))
     most = paper_bound(NODES, DEGREE, ADVERSARIES, NONE_FROM)
     return [
-        Row(
+        unruled_row(
             f"graphs at risk, {ADVERSARIES} adversaries, s = 9",
             f"{GIVEN:.2%}",
             f"{risk:.2%}",
             abs(risk - GIVEN) <= SURPRISING * error,
             f"{graphs:,} graphs, standard error {sqrt(risk * (1 - risk) / graphs):.2%}",
         ),
-        Row(
+        unruled_row(
             f"graphs at risk, {ADVERSARIES} adversaries, s = {NONE_FROM} or more",
             f"none of {DRAWN:,}",
             f"{int(wins[NONE_FROM])} of {graphs:,}",
@@ -67,7 +67,7 @@ def pair_rows(at_risk: NDArray[np.int64], graphs: int) -> list[Row]:
     for s, paper in ((9, f"{GIVEN:.2%}"), (NONE_FROM, "none")):
         share = int(by_number[ADVERSARIES][s]) / graphs
         rows.append(
-            Row(
+            unruled_row(
                 f"the same if two of them compare sums, s = {s}",
                 paper,
                 f"{share:.1%}",
@@ -78,7 +78,7 @@ def pair_rows(at_risk: NDArray[np.int64], graphs: int) -> list[Row]:
     for number in (5, 10, ADVERSARIES):
         share = int(by_number[number][number]) / graphs
         rows.append(
-            Row(
+            unruled_row(
                 f"graphs at risk from {number} adversaries at s = {number} (Theorem 5)",
                 "none",
                 f"{share:.1%}",
@@ -98,7 +98,7 @@ def solved_rows(graphs: int, progress: Progress) -> list[Row]:
         found = true_risk(NODES, DEGREE, number, s, graphs, 0, share=share)
         who = "all select" if share == 1 else f"each selects with {share:.0%}"
         rows.append(
-            Row(
+            unruled_row(
                 f"graphs with a node that {number} solve for at one index that {who}, s = {s}",
                 "",
                 f"{found.value:.1%}",

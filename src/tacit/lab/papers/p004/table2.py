@@ -9,7 +9,7 @@ draw it, and have 48 nodes run the deployed protocol with these α on vectors as
 from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.lab.papers.p004.exchange import MODEL, measure_exchange
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.vectors.sparsify import alpha_for, beta
 
 TABLE = {(0.3, 3): 43.83, (0.3, 6): 34.22, (0.5, 3): 59.70, (0.5, 6): 51.39}
@@ -27,7 +27,7 @@ def inversion_rows() -> list[Row]:
     for (wanted, degree), given in TABLE.items():
         alpha = 100 * alpha_for(wanted, degree)
         theirs, ours = f"{given:.2f} %", f"{alpha:.2f} %"
-        rows.append(Row(f"α for β = {wanted:.0%} at degree {degree}", theirs, ours, ours == theirs))
+        rows.append(unruled_row(f"α for β = {wanted:.0%} at degree {degree}", theirs, ours, ours == theirs))
     return rows
 
 
@@ -39,7 +39,7 @@ def sent_row(wanted: float, degree: int, entries: int, rounds: int) -> Row:
         for seed in range(rounds)
     ]
     shared = sum(each.shared for each in runs) / rounds
-    return Row(
+    return unruled_row(
         f"sent by {NODES} nodes of degree {degree} that select {alpha:.2%}",
         f"{wanted:.0%}",
         f"{shared:.2%}",

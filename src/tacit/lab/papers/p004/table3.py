@@ -31,7 +31,7 @@ from tacit.lab.papers.p004.neighbours import (
     train_alone,
     train_neighbours,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 
 TOPK = {
@@ -90,7 +90,7 @@ def printed_rounds() -> list[float]:
 def printed_row() -> Row:
     """Returns whether the table's rows are what we take them for."""
     rounds = printed_rounds()
-    return Row(
+    return unruled_row(
         "rounds that the GB of D-PSGD stand for, in four rows",
         "the same in all",
         f"{min(rounds):,.0f} to {max(rounds):,.0f}",
@@ -114,7 +114,7 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: Mapping[str,
         (gap, error), (cesar, gossip) = found.gap(which), found.score(which)
         without = getattr(alone[setting.split], which)
         rows.append(
-            Row(
+            unruled_row(
                 f"CESAR less D-PSGD, accuracy {name}: {setting}",
                 paper if which == "each" else f"within {CLOSE} points",
                 f"{gap:+.2f} points ({cesar:.2f} and {gossip:.2f} %)",
@@ -128,7 +128,7 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: Mapping[str,
 def _shared_row(found: CesarComparison, printed: tuple[float, ...] | None) -> Row:
     setting = found.setting
     wanted = setting.beta if printed is None else printed[0] / 100
-    return Row(
+    return unruled_row(
         f"entries sent when {setting.alpha:.2%} are selected: {setting}",
         f"{wanted:.2%}" if setting.sharing != "topk of weights" else "",
         f"{found.shared:.2%}",
@@ -150,7 +150,7 @@ def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> lis
         share = setting.beta if printed is None else printed[0] / 100
         rule = ratio_by_rule(setting.sharing, setting.degree, setting.alpha, share, _second_neighbours(setting.degree))
         rows.append(
-            Row(
+            unruled_row(
                 f"bytes of CESAR over D-PSGD by the paper's rule: {setting}",
                 paper,
                 f"{rule:.2f}",
@@ -160,7 +160,7 @@ def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> lis
         )
     cesar, gossip = (fmean(run.bytes for run in runs) for runs in (found.cesar, found.gossip))
     rows.append(
-        Row(
+        unruled_row(
             f"bytes of CESAR over D-PSGD as deployed: {setting}",
             paper,
             f"{found.over:.3f}",
@@ -182,7 +182,7 @@ def weights_row(effort: NeighbourEffort) -> Row:
     setting = NeighbourSetting(CIFAR, "iid", "topk of weights", 3, 0.3)
     few = NeighbourEffort(effort.nodes, rounds=5, seeds=1, each=10, mean=10, last=1, looks=1)
     shared, printed = train_neighbours(setting, few, "cesar", setting.alpha, 0).shared, TOPK[3, 0.3][0] / 100
-    return Row(
+    return unruled_row(
         f"entries sent when {setting.alpha:.2%} are selected by size, not by change: cifar10 i.i.d., degree 3",
         f"{printed:.2%}",
         f"{shared:.2%}",

@@ -22,7 +22,7 @@ from tacit.lab.papers.p004.exchange import (
     measure_exchange,
     second_neighbours,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 
 NODES, SHARE = 96, 0.4
@@ -73,21 +73,21 @@ def rows_of(table: Sequence[DegreeCosts]) -> list[Row]:
         total, second, _ = TABLE[each.degree]
         allowed = 3 * each.deviation / sqrt(RUNS)
         rows += [
-            Row(
+            unruled_row(
                 f"nodes two hops away, degree {each.degree}",
                 f"{second:.2f}",
                 f"{each.second:.2f}",
                 abs(each.second - second) <= allowed,
                 f"the mean of {RUNS} graphs is within {allowed:.2f} of that",
             ),
-            Row(
+            unruled_row(
                 f"GB of the prestep by the paper's rule, degree {each.degree}",
                 f"{total:.2f}",
                 f"{each.by_rule:.2f}",
                 abs(each.by_rule / total - 1) <= CLOSE,
                 f"{gamma_bytes(SHARE, MODEL):,.0f} bytes a set; the number of rounds was chosen to fit, one for all",
             ),
-            Row(
+            unruled_row(
                 f"GB of the prestep as deployed, degree {each.degree}",
                 f"{total:.2f}",
                 f"{each.ours:.2f}",
@@ -100,7 +100,7 @@ def rows_of(table: Sequence[DegreeCosts]) -> list[Row]:
     quotients = [each.by_rule / each.second for each in table]
     given = [TABLE[each.degree][2] for each in table]
     rows.append(
-        Row(
+        unruled_row(
             "GB for each node two hops away",
             f"{min(given):.4f} to {max(given):.4f}",
             f"{quotients[0]:.4f} by the rule",
@@ -112,7 +112,7 @@ def rows_of(table: Sequence[DegreeCosts]) -> list[Row]:
     growth, theirs = last.ours / first.ours, TABLE[last.degree][0] / TABLE[first.degree][0]
     neighbourhood, square = last.second / first.second, (last.degree / first.degree) ** 2
     rows.append(
-        Row(
+        unruled_row(
             f"growth of the prestep from degree {first.degree} to {last.degree}",
             f"{theirs:.1f} times",
             f"{last.by_rule / first.by_rule:.1f} times by the paper's rule, {growth:.1f} as deployed",

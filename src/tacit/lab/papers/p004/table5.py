@@ -23,7 +23,7 @@ from tacit.lab.papers.p004.exchange import (
     measure_exchange,
     second_neighbours,
 )
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
 from tacit.learn.random_streams import generator
 from tacit.vectors.sparsify import alpha_for
 
@@ -88,7 +88,7 @@ def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
     """Returns the paper's columns, and ours."""
     ours, theirs = [whole_training(each.topk.parameters) for each in table], [TABLE[each.nodes][0] for each in table]
     rows = [
-        Row(
+        unruled_row(
             f"GB of parameters, {table[0].nodes} to {table[-1].nodes} nodes",
             f"{min(theirs):.2f} to {max(theirs):.2f}",
             f"{min(ours):.2f} to {max(ours):.2f}",
@@ -99,14 +99,14 @@ def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
     for each in table:
         overhead, prestep = TABLE[each.nodes][1], whole_training(each.topk.prestep)
         rows += [
-            Row(
+            unruled_row(
                 f"GB of overhead by the paper's rule, {each.nodes} nodes",
                 f"{overhead:.2f}",
                 f"{each.by_rule:.2f}",
                 abs(each.by_rule / overhead - 1) <= CLOSE,
                 f"{each.second:.2f} nodes two hops away",
             ),
-            Row(
+            unruled_row(
                 f"GB of overhead as deployed, {each.nodes} nodes",
                 f"{overhead:.2f}",
                 f"{prestep:.2f} TopK, {whole_training(each.cesar['random'].prestep):.2f} random",
@@ -118,7 +118,7 @@ def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
     first, last = table[0], table[-1]
     paper, growth = TABLE[last.nodes][1] / TABLE[first.nodes][1], last.topk.prestep / first.topk.prestep
     rows.append(
-        Row(
+        unruled_row(
             f"growth of the overhead from {first.nodes} to {last.nodes} nodes",
             f"{paper:.2f} times",
             f"{last.by_rule / first.by_rule:.2f} times by the paper's rule, {growth:.2f} as deployed",
@@ -129,7 +129,7 @@ def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
     for name, given in OVER.items():
         over = [each.over(name) for each in table]
         rows.append(
-            Row(
+            unruled_row(
                 f"bytes of CESAR over those of gossip, {name}, same share",
                 f"{given} at degrees 3 and 6",
                 f"{min(over):.3f} to {max(over):.3f} at degree {DEGREE}",

@@ -1,0 +1,63 @@
+"""Declared rows, and the page of all reproductions with its summary."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tacit.lab import papers
+from tacit.lab.papers.reproduction import DeclaredRow
+from tacit.lab.papers.rules import Estimate, NotCompared, PaperNumber, RowVerdict, SameSign
+
+ROOT = Path(__file__).parents[3]
+GAP = DeclaredRow("gap", PaperNumber(-0.51, rounding=0.01), SameSign("the size depends on the data"), "points", "+.2f")
+
+
+@pytest.fixture(scope="module")
+def page_module():
+    return runpy.run_path(str(ROOT / "docs" / "reproductions.py"))
+
+
+def test_a_row_has_both_numbers_the_spread_and_the_verdict():
+    row = GAP.measure(Estimate.over([-3.0, -3.1, -3.2]), "8 rounds")
+    assert (row.paper, row.ours) == ("-0.51 points", "-3.10 ± 0.10 points (3 seeds)")
+    assert (row.verdict, row.why) == (RowVerdict.AGREES, "8 rounds")
+    assert "the size depends on the data" in row.rule
+
+
+def test_a_run_that_went_wrong_differs():
+    assert GAP.fail("round 3 aborted").verdict is RowVerdict.DIFFERS
+
+
+def test_words_and_nothing_are_shown_as_they_are():
+    assert DeclaredRow("a", "lower", SameSign("", sign=-1)).paper_text == "lower"
+    assert DeclaredRow("a", None, NotCompared("")).paper_text == ""
+
+
+def test_what_was_run_was_declared(page_module):
+    for key, result in page_module["kept"]().items():
+        declared = {row.what for row in papers.find(key.split()[0]).declared}
+        if declared:
+            assert {row["what"] for row in result["rows"]} <= declared, key
+
+
+def test_the_summary_counts_every_row_once(page_module):
+    found = page_module["kept"]()
+    lines = [line for line in page_module["_summary"](found) if line.startswith("| 0")]
+    for line in lines:
+        number, (total, *parts) = line[2:5], [int(cell) for cell in line.strip("| ").split(" | ")[1:]]
+        assert total == sum(parts)
+        whats = {
+            (key.split()[0], row["what"])
+            for key, result in found.items()
+            if key.startswith(number)
+            for row in result["rows"]
+        }
+        assert total - parts[-1] == len(whats)
+
+
+def test_rows_that_were_not_run_come_with_the_command(page_module):
+    what = papers.find("000-fig6")
+    lines = "\n".join(page_module["_not_run"](type(what)("000-fig6", "", what.run, declared=(GAP,)), {}))
+    assert "--run 000-fig6" in lines
+    assert "- gap" in lines
