@@ -6,7 +6,7 @@ The best accuracies of Table II are drawn as dashed lines: the curves themselves
 """
 
 from tacit.core.progress import Progress
-from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, PeerTask, average_curves
+from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, Lines, PeerTask, average_curves
 from tacit.lab.papers.p000.table2 import (
     CHANGED,
     METHODS,
@@ -70,10 +70,11 @@ def peers_row(few: MethodComparison, many: MethodComparison, coverage: str) -> R
 
 def chart_of(found: MethodComparison, task: PeerTask) -> Chart:
     """Returns one panel, with the best accuracies of the paper as dashed lines."""
-    lines, spread = {}, {}
+    lines: Lines = {}
+    dashed: Lines = {}
+    spread = {}
     for name in METHODS:
         lines[name], spread[name] = average_curves(found.curves[name])
-    dashed = {}
     for name, best in zip(METHODS, TABLE[found.data, found.peers], strict=True):
         dashed[f"paper, best of {name}"] = ([1, task.rounds], [best, best])
     title = f"Test accuracy, {found.data}, {found.peers} peers"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from tacit.learn.training.loop import Training
 CLIP = 8.0
 """No entry of any of these models comes near it."""
 LOCAL_ONLY, FEDAVG = "Local-Only", "FedAvg"
+Lines: TypeAlias = dict[str, tuple[Sequence[float], Sequence[float]]]
+"""Lines of a chart by name."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class AccuracyCurve:
         return self.rounds, [100 * each for each in self.accuracy]
 
 
-def average_curves(curves: Sequence[AccuracyCurve]) -> tuple[tuple[Sequence[int], list[float]], list[float]]:
+def average_curves(curves: Sequence[AccuracyCurve]) -> tuple[tuple[Sequence[float], Sequence[float]], list[float]]:
     """Returns the mean over seeds in per cent by rounds, and the standard deviation at each."""
     columns = list(zip(*(curve.line[1] for curve in curves), strict=True))
     spread = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
