@@ -148,8 +148,8 @@ REPRODUCTION = Reproduction(
     ),
     changed=(
         f"samples: {TASKS['small'].samples:,}, {TASKS['small'].rounds} rounds and 64 hidden units of 512 at small "
-        f"scale; all 21,643 digits of 299 writers and {TASKS['paper'].rounds} rounds at paper scale; the paper has 351,333 "
-        "digits of 3,483 writers and 50 rounds",
+        f"scale; all 21,643 digits of 299 writers and {TASKS['paper'].rounds} rounds at paper scale; the paper has "
+        "351,333 digits of 3,483 writers and 50 rounds",
         f"{SEEDS} seeds; the paper states one run",
     ),
     extras=("torch",),
