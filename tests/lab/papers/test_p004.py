@@ -58,9 +58,9 @@ def test_the_prestep_takes_sets_and_overlaps_and_with_seeds_nearly_nothing():
 
 def test_table_2_is_inverted_and_nodes_send_as_much():
     assert [row.agrees for row in table2.inversion_rows()] == [True] * 4
-    row = table2.sent_row(0.3, 3, 3_000, 1)
+    row = table2.sent_row(0.3, 3, 3_000, 3)
     assert row.agrees is True
-    assert float(row.ours.removesuffix("%")) == pytest.approx(30, abs=0.5)
+    assert row.estimates[0].mean == pytest.approx(30, abs=0.5)
 
 
 def test_figure_2_never_sends_more_than_is_selected():
@@ -75,11 +75,11 @@ def test_table_4_is_held_against_the_paper_row_by_row():
 
     per_round = {number: 1e9 * gb / table4.ROUNDS for number, (gb, _, _) in table4.TABLE.items()}
     same = [degree(number, second, per_round[number]) for number, (_, second, _) in table4.TABLE.items()]
-    assert [row.agrees for row in table4.rows_of(same)] == [*[True] * 12, None, True]
+    assert [row.agrees for row in table4.rows_of(same, 200)] == [*[True] * 12, None, True, True]
     other = [degree(each.degree, each.second * 1.2, 2 * each.measured.prestep) for each in same]
-    assert [row.agrees for row in table4.rows_of(other)] == [*[False] * 12, None, True]
+    assert [row.agrees for row in table4.rows_of(other, 200)] == [*[False] * 12, None, True, True]
     square = [degree(each.degree, each.degree**2, each.measured.prestep) for each in same]
-    assert table4.rows_of(square)[-1].agrees is False
+    assert table4.rows_of(square, 200)[-2].agrees is False
 
 
 def test_table_5_is_held_against_the_paper_row_by_row():
@@ -91,9 +91,9 @@ def test_table_5_is_held_against_the_paper_row_by_row():
     same = [
         size(nodes, seconds[nodes], 1e9 * overhead / table5.ROUNDS) for nodes, (_, overhead) in table5.TABLE.items()
     ]
-    assert [row.agrees for row in table5.rows_of(same)] == [*[True] * 10, None, None]
+    assert [row.agrees for row in table5.rows_of(same)] == [*[True] * 14, None, None]
     other = [size(each.nodes, 25.0, 2 * each.topk.prestep) for each in same]
-    assert [row.agrees for row in table5.rows_of(other)] == [True, *[False] * 9, None, None]
+    assert [row.agrees for row in table5.rows_of(other)] == [*[True, False, False] * 4, False, True, None, None]
 
 
 def test_figure_6_is_held_against_the_paper():
@@ -109,15 +109,15 @@ def test_figure_6_is_held_against_the_paper():
 
 def test_two_receivers_are_held_against_theorem_5():
     nobody = np.zeros((5, 25), np.int64)
-    assert [row.agrees for row in fig6.pair_rows(nobody, 1_000)] == [True] * 5
-    everybody = np.full((5, 25), 1_000)
-    assert [row.agrees for row in fig6.pair_rows(everybody, 1_000)] == [False] * 5
+    assert [row.agrees for row in fig6.pair_rows(nobody, 50_000)] == [False, *[True] * 4], "the paper has some at s = 9"
+    everybody = np.full((5, 25), 50_000)
+    assert [row.agrees for row in fig6.pair_rows(everybody, 50_000)] == [False] * 5
 
 
 def test_graphs_of_figure_6_are_at_risk_from_two_where_one_is_harmless():
     counts = (fig6.one_receiver, fig6.two_receivers)
     alone, pairs = fig6.tally(counts, 100, 25, fig6.NUMBERS, 512, 0)
-    assert [row.agrees for row in fig6.paper_rows(alone[2], 512)] == [True, True]
+    assert [row.agrees for row in fig6.paper_rows(alone[2], 512)] == [None, None], "too few graphs to tell"
     assert not any(row.agrees for row in fig6.pair_rows(pairs, 512))
 
 
@@ -127,5 +127,10 @@ def test_whole(name):
     result = find(name).run("small", ignore_progress)
     assert result.charts
     for row in result.rows:
-        deployed = "as deployed" in row.what or "compare sums" in row.what or "Theorem 5" in row.what
+        # The growth of the bytes with n is the paper's also as deployed; the bytes themselves are not.
+        deployed = (
+            ("as deployed" in row.what and "grow" not in row.what)
+            or "compare sums" in row.what
+            or "Theorem 5" in row.what
+        )
         assert row.agrees in ((False,) if deployed else (True, None)), row

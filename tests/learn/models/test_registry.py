@@ -64,6 +64,8 @@ COUNTS = [
     ("gn-lenet", images(32, 32, 3), {}, 89_834),
     ("celeba-cnn", images(84, 84, 3, classes=2), {}, 30_242),
     ("resnet-18", images(32, 32, 3), {}, 11_173_962),
+    ("resnet", images(32, 32, 3), {}, 19_954),
+    ("resnet", images(32, 32, 3), {"widths": [4, 8], "blocks": 2}, 2_942),
 ]
 
 
@@ -71,7 +73,7 @@ COUNTS = [
 def test_models_have_as_many_parameters_as_the_papers_say(name, data, options, count):
     model = build(name, data, **options)
     assert (model.name, model.trained) == (name, count)
-    buffers = 9_600 if name == "resnet-18" else 0
+    buffers = {"resnet-18": 9_600, "resnet": 336 if not options else 120}.get(name, 0)
     assert model.parameters == model.layout.size == count + buffers
     first, again = (model.initial(np.random.default_rng(1)) for _ in range(2))
     assert (first.shape, first.dtype) == ((model.parameters,), np.float32)

@@ -29,6 +29,12 @@ from tacit.protocols import REGISTRY
 
 WHOLE_NAME = 11
 """Letters of the longest name of a protocol, which stays whole in a narrow window."""
+VERDICTS = {
+    RowVerdict.AGREES: "agrees",
+    RowVerdict.DIFFERS: "differs",
+    RowVerdict.NOT_COMPARABLE: "not comparable",
+}
+"""Words for the verdict of a row."""
 
 
 def render_demo(report: DemoReport) -> RenderableType:
@@ -251,9 +257,9 @@ def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
     """Returns a table or figure of a paper beside ours."""
     table = make_table("what", "paper", "ours", "verdict", "")
     for row in found.rows:
-        table.add_row(row.what, row.paper, row.ours, row.verdict.replace("_", " "), row.why)
+        table.add_row(row.what, row.paper, row.ours, VERDICTS[row.verdict], row.why)
     counts = Counter(row.verdict for row in found.rows)
-    summary = ", ".join(f"{counts[each]} {each.replace('_', ' ')}" for each in RowVerdict)
+    summary = ", ".join(f"{counts[each]} {VERDICTS[each]}" for each in RowVerdict)
     unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
     changed = [Text(f"\nChanged here: {each}") for each in what.changed]
     return Group(Text(f"{what.name}: {what.title}\n{len(found.rows)} rows: {summary}\n"), table, *unstated, *changed)

@@ -7,6 +7,7 @@
 | logistic | L2-regularised logistic regression, two classes (paper 003) | labels |
 | factorization | matrix factorization, 20 factors (paper 004) | ratings |
 | femnist-cnn, gru, resnet-18 | paper 000's | images, text, images |
+| resnet | a small network of ResNet-18's family, `widths` and `blocks` | images |
 | lenet | paper 002's | images |
 | gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
 

@@ -6,16 +6,15 @@ partition is given up after 1000 failures in a row) and as it is printed (it nev
 designs and the bound ⌊(n − 1) / (s − 1)⌋, above which somebody would meet somebody twice.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.progress import Progress
 from tacit.designs.groups import groups, randomized_groups
-from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale, unruled_row
+from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Result, Row, Scale
+from tacit.lab.papers.rules import Estimate, Near, NotCompared, PaperNumber, SameSign
 
 GIVEN = {9: 4, 15: 5}
 """The partitions in threes that Section VI-A gives, by peers."""
@@ -40,11 +39,6 @@ class PartitionCounts:
     ours: int
     bound: int
 
-    @property
-    def usual(self) -> int:
-        """What most runs of Algorithm 2 found."""
-        return Counter(self.randomised).most_common(1)[0][0]
-
 
 def count_partitions(peers: int, size: int, trials: int, runs: int) -> PartitionCounts:
     """Returns how many partitions each way finds, and how many there can be."""
@@ -59,63 +53,88 @@ def count_partitions(peers: int, size: int, trials: int, runs: int) -> Partition
     return PartitionCounts(peers, run_searches(1000), run_searches(None), design.gap, design.bound)
 
 
+COUNTED = {
+    peers: DeclaredRow(
+        f"partitions of {peers} peers in groups of 3",
+        PaperNumber(given, runs=1),
+        Near(1.0, "partitions are whole: an interval wider than one says nothing"),
+        form=".1f",
+    )
+    for peers, given in GIVEN.items()
+}
+GROWTH = {
+    size: DeclaredRow(
+        f"partitions gained from the fewest to the most peers, groups of {size}",
+        "increases as the number of peers grows",
+        SameSign("the paper draws the lines and prints no number of them", 1),
+        form="+.1f",
+    )
+    for size in PEERS
+}
+PRINTED = {
+    size: DeclaredRow(
+        f"the same by Algorithm 2 as printed, groups of {size}",
+        "increases as the number of peers grows",
+        SameSign("the paper draws the lines and prints no number of them", 1),
+        form="+.1f",
+    )
+    for size in PEERS
+}
+OURS = {
+    size: DeclaredRow(
+        f"share of the bound that our designs reach at the most peers, groups of {size}",
+        None,
+        NotCompared("the designs are ours"),
+        "%",
+        ".0f",
+    )
+    for size in PEERS
+}
+
+
 def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
     """Returns what the paper says of groups of one size, and what came out."""
     rows = [
-        unruled_row(
-            f"partitions of {each.peers} peers in groups of {size}",
-            str(GIVEN[each.peers]),
-            f"{each.usual} ({_range(each.randomised)} in {len(each.randomised)} runs)",
-            each.usual == GIVEN[each.peers],
-            f"our design has {each.ours}, the bound is {each.bound}",
+        COUNTED[each.peers].measure(
+            Estimate.over(each.randomised, "runs"), f"our design has {each.ours}, the bound is {each.bound}"
         )
         for each in table
         if size == 3 and each.peers in GIVEN
     ]
-    means = [fmean(each.randomised) for each in table]
-    ends = f"{means[0]:.1f} at {table[0].peers} peers to {means[-1]:.1f} at {table[-1].peers}"
-    rises = all(before <= after for before, after in pairwise(means))
-    rows.append(unruled_row(f"partitions in groups of {size} grow with the peers", "increase", ends, rises))
-    printed = [fmean(each.printed) for each in table]
-    rows.append(
-        unruled_row(
-            f"the same, Algorithm 2 as printed, groups of {size}",
-            "increase",
-            f"{printed[0]:.1f} at {table[0].peers} peers to {printed[-1]:.1f} at {table[-1].peers}",
-            printed[-1] > printed[0],
-            "as printed no group is ever taken back, so the first partition that cannot be finished is the last",
-        )
-    )
-    last, reached = table[-1], sum(each.ours == each.bound for each in table)
-    rows.append(
-        unruled_row(
-            f"our designs, groups of {size}",
-            "",
-            f"{last.ours} of at most {last.bound} at {last.peers} peers; the bound is reached at {reached} of "
-            f"{len(table)} numbers of peers",
-            None,
-            f"Algorithm 2 finds {fmean(last.randomised) / last.bound:.0%} of the bound there",
-        )
-    )
+    first, last = table[0], table[-1]
+    for declared, name, why in (
+        (GROWTH[size], "randomised", ""),
+        (PRINTED[size], "printed", "; no group is ever taken back, so the first partition that fails is the last"),
+    ):
+        few, many = getattr(first, name), getattr(last, name)
+        gained = [after - before for before, after in zip(few, many, strict=True)]
+        ends = f"{fmean(few):.1f} at {first.peers} peers, {fmean(many):.1f} at {last.peers}"
+        rows.append(declared.measure(Estimate.over(gained, "runs"), ends + why))
+    reached = sum(each.ours == each.bound for each in table)
+    why = f"{last.ours} of at most {last.bound} at {last.peers} peers; reached at {reached} of {len(table)} numbers"
+    rows.append(OURS[size].measure(Estimate.certain(100 * last.ours / last.bound), why))
     return rows
 
 
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
 def chart_of(size: int, table: Sequence[PartitionCounts]) -> Chart:
-    """Returns the figure for groups of one size."""
+    """Returns the figure for groups of one size, with the numbers that the paper prints."""
     peers = [each.peers for each in table]
-    lines: dict[str, list[float]] = {
-        "Algorithm 2": [fmean(each.randomised) for each in table],
-        "Algorithm 2 as printed": [fmean(each.printed) for each in table],
-        "our designs": [each.ours for each in table],
-        "bound": [each.bound for each in table],
+    lines: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+        "Algorithm 2": (peers, [fmean(each.randomised) for each in table]),
+        "Algorithm 2 as printed": (peers, [fmean(each.printed) for each in table]),
+        "our designs": (peers, [each.ours for each in table]),
+        "bound": (peers, [each.bound for each in table]),
     }
-    drawn = {name: (peers, values) for name, values in lines.items()}
-    return Chart(f"Partitions in groups of {size}", "peers", "partitions", drawn, dashed=("bound",))
+    spread = {
+        "Algorithm 2": [stdev(each.randomised) for each in table],
+        "Algorithm 2 as printed": [stdev(each.printed) for each in table],
+    }
+    dashed = ["bound"]
+    if size == 3:
+        lines["paper"] = (list(GIVEN), list(GIVEN.values()))
+        dashed.append("paper")
+    title = f"Partitions in groups of {size}"
+    return Chart(title, "peers", "partitions", lines, dashed=tuple(dashed), spread=spread)
 
 
 def run(scale: Scale, progress: Progress) -> Result:
@@ -134,10 +153,13 @@ REPRODUCTION = Reproduction(
     name="000-fig6",
     title="Partitions that the randomised group construction finds",
     run=run,
+    declared=(*COUNTED.values(), *GROWTH.values(), *PRINTED.values(), *OURS.values()),
     unstated=(
         "when Algorithm 2 stops: after 1,000,000 trials (300,000 at small scale); with many peers it would still gain "
         "from going on",
         "which numbers of peers are drawn: 9 to 99 in threes and 16 to 100 in fours (to 45 and 52 at small scale)",
         "that a partition which cannot be finished is given up: as printed, Algorithm 2 never does, and both are run",
+        "the numbers of the lines; the chart has those two that Section VI-A gives",
     ),
+    changed=(f"{RUNS} runs for each number of peers; the paper states one",),
 )

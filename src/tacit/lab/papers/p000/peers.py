@@ -4,9 +4,11 @@ As in the paper, each peer is given the same number of users, drawn at random, a
 of 32 samples at a rate of 0.001, and a round is one pass over a peer's samples.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import lru_cache
+from statistics import fmean, stdev
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ from tacit.learn.training.loop import Training
 CLIP = 8.0
 """No entry of any of these models comes near it."""
 LOCAL_ONLY, FEDAVG = "Local-Only", "FedAvg"
+Lines: TypeAlias = dict[str, tuple[Sequence[float], Sequence[float]]]
+"""Lines of a chart by name."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,15 @@ class PeerTask:
     """After every so many rounds models are tested that are not all the same: that is as many tests as peers."""
     workers: int = 1
 
-    def gather_data(self, peers: int) -> Dataset:
-        """Returns the data, owned by peers."""
-        rng = generator(0, "samples")
-        return deal_to_peers(datasets.load(self.data).subsample(self.samples, self.tested, rng), peers)
+    def gather_data(self, peers: int, seed: int = 0) -> Dataset:
+        """Returns the data, owned by peers. Samples and owners follow from the seed."""
+        rng = generator(seed, "samples")
+        return deal_to_peers(_load(self.data).subsample(self.samples, self.tested, rng), peers, seed)
 
-    def scenario(self, peers: int, protocol: Mapping[str, Any]) -> Scenario:
+    def scenario(self, peers: int, protocol: Mapping[str, Any], seed: int = 0) -> Scenario:
         """Returns what is run: one peer a party."""
         return Scenario(
+            seed=seed,
             rounds=self.rounds,
             workers=self.workers,
             data=Data(name=self.data, parties=peers, split=Split(kind="owner"), train=self.samples, test=self.tested),
@@ -55,6 +60,11 @@ class PeerTask:
             local=self.local,
             protocol=dict(protocol),
         )
+
+
+@lru_cache(maxsize=1)
+def _load(name: str) -> Dataset:
+    return datasets.load(name)
 
 
 def local_work(optimizer: Literal["rmsprop", "adam"]) -> LocalTraining:
@@ -102,11 +112,27 @@ class AccuracyCurve:
         return self.rounds, [100 * each for each in self.accuracy]
 
 
+def average_curves(curves: Sequence[AccuracyCurve]) -> tuple[tuple[Sequence[float], Sequence[float]], list[float]]:
+    """Returns the mean over seeds in per cent by rounds, and the standard deviation at each."""
+    columns = list(zip(*(curve.line[1] for curve in curves), strict=True))
+    spread = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
+    return (curves[0].rounds, [fmean(column) for column in columns]), spread
+
+
 def train_peers(
-    task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress
+    task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
 ) -> tuple[AccuracyCurve, AssembledRun]:
-    """Runs a task among peers, and returns how accurate they became."""
-    prepared = assemble_run(task.scenario(peers, protocol), data=data)
+    """Runs a task among peers, and returns how accurate they became.
+
+    Args:
+        task: Task to learn.
+        data: Samples, each owned by a peer.
+        peers: Number of peers.
+        protocol: Protocol that averages, by name, with its options.
+        progress: Receives how far it is.
+        seed: Seed of the initial model, the batches and the protocol.
+    """
+    prepared = assemble_run(task.scenario(peers, protocol, seed), data=data)
     every = task.test_every if protocol["name"] == ALONE else 1
     x, y = data.inputs(data.x_test), data.y_test
     rounds, found, wrong = [], [], ""
