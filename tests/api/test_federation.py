@@ -422,7 +422,7 @@ def test_what_is_returned_says_in_a_line_what_it_is():
     report = tacit.audit("fedavg", parties=3, coalition="server")
     assert repr(report) == (
         "<Report: fedavg, 3 parties, coalition of server: exposed; exposed: p0, p1, p2; rounds=1/1 drift=static "
-        "dropout=0 faults=0 seeds=0 entries=1 fewest=2>"
+        "dropout=0 faults=0 seeds=0 fewest=2>"
     )
     assert repr(report.exposed["p1"]).startswith("<Recipe: p1 = ")
     assert repr(tacit.Federation("secagg", NAMES)) == "<Federation: secagg, 4 parties, 0 rounds so far>"

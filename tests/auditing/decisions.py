@@ -217,6 +217,7 @@ def keep_arguments(decisions: Decisions) -> None:
     from tacit.auditing.proofs import arguments_for
     from tacit.auditing.render.arguments import render_argument
     from tacit.auditing.render.notes import render_note
+    from tacit.core.errors import LeakRefused
     from tacit.protocols import REGISTRY
     from tacit.runtime.agreement import terms_for
 
@@ -226,7 +227,11 @@ def keep_arguments(decisions: Decisions) -> None:
         terms = terms_for(protocol, tuple(f"p{i}" for i in range(parties)), options)
         for size in (1, 2):
             found = arguments_for(protocol, terms, size, 2, "free")
-            notes = preflight.preflight(protocol, terms, adversary=size, rounds=2)
+            try:
+                notes = preflight.preflight(protocol, terms, adversary=size, rounds=2)
+            except LeakRefused as refused:
+                notes = ()
+                decisions.keep(f"refusal {place} of {size}", {"code": refused.code, "says": str(refused)})
             told = [{**each.facts, "name": each.name, "says": render_argument(each.name, each.facts)} for each in found]
             codes = [note.plain() for note in notes]
             kept = {"arguments": told, "note_codes": codes, "notes": list(map(render_note, notes))}

@@ -37,7 +37,9 @@ def settings_of(kind, seed, number):
         return {**question, "rounds": min(question["rounds"], SEVERAL_ROUNDS)}
 
     question = settled(protocol, draw, chance)
-    return scope_of(protocol, length=LENGTH, **question), coalitions(chance, protocol, question["parties"], 2)
+    if "vectors" not in question:
+        question["length"] = LENGTH
+    return scope_of(protocol, **question), coalitions(chance, protocol, question["parties"], 2)
 
 
 def raise_alarms(kind, seed, count):

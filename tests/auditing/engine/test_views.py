@@ -187,8 +187,11 @@ def test_what_is_not_linear_is_said_and_not_guessed(monkeypatch, change):
 
 
 def test_a_linear_change_is_audited_all_the_same(monkeypatch):
-    monkeypatch.setitem(protocols.REGISTRY, "crooked", crooked(lambda vector: vector * 3.0 - vector))
+    monkeypatch.setitem(protocols.REGISTRY, "crooked", crooked(lambda vector: vector - vector * 2.0))
     assert sorted(tacit.audit("crooked", parties=3, coalition=["p0"]).exposed) == ["p1", "p2"]
+    monkeypatch.setitem(protocols.REGISTRY, "crooked", crooked(lambda vector: vector * 3.0 - vector))
+    with pytest.raises(tacit.NotAuditable, match="wraps around"):
+        tacit.audit("crooked", parties=3, coalition=["p0"])
 
 
 def test_private_draws_of_pushsum_count_as_known():

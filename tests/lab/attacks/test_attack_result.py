@@ -32,7 +32,7 @@ def test_the_interval_of_a_mean_covers_it():
 
 
 def test_attacks_are_found_by_name():
-    names = {"admm", "decode", "eavesdropper", "disaggregate", "epsilon", "collusion", "inversion", "lies"}
+    names = {"admm", "decode", "eavesdropper", "receiver", "disaggregate", "epsilon", "collusion", "inversion", "lies"}
     assert set(ATTACKS) == names
     assert all(find_attack(name).name == name for name in ATTACKS)
     assert find_attack("onlooker").name == "eavesdropper", "its former name"

@@ -94,9 +94,11 @@ class ElementComparison:
         left = [each - sum(int(factor) * self._units(unknown, run) for unknown, factor in brought.items())
                 for each, run in seen]  # fmt: skip
         # What no vector is a part of is the same whatever they are, and nothing if there is nothing else.
-        slack = any(self._is_near_half(rest, run) for _, run in seen)
+        either = [self._is_near_half(rest, self._total(brought, run), run) for _, run in seen]
         apart = [self._signed(each - left[0]) for each in left]
-        if any(abs(each) > slack for each in apart) or (not rest and any(map(self._signed, left))):
+        if any(abs(each) > (either[0] or slack) for each, slack in zip(apart, either, strict=True)):
+            return False
+        if not rest and any(map(self._signed, left)):
             return False
         return not rest or all(self._is_about(each, rest, run) for each, (_, run) in zip(left, seen, strict=True))
 
@@ -128,12 +130,16 @@ class ElementComparison:
         half = 1 << (self.ring.bits - 1)
         return (element + half) % (2 * half) - half
 
-    def _is_near_half(self, rest: Mapping[Unknown, Any], run: Twin) -> bool:
-        """Says whether drawn numbers are so close to half a step that sums with them may be rounded either way."""
+    def _is_near_half(self, rest: Mapping[Unknown, Any], brought: float, run: Twin) -> bool:
+        """Says whether drawn numbers are so close to half a step that sums with them may be rounded either way.
+
+        A number of the computer that is added to a large vector is rounded before the ring rounds it.
+        """
         if all(unknown == ONE for unknown in rest):
             return False
-        steps = self._total(rest, run) * self.ring.scale
-        return abs(steps % 1 - 0.5) < NEAR_HALF
+        drawn = self._total(rest, run)
+        lost = float(np.spacing(abs(brought) + abs(drawn))) / 2 * self.ring.scale
+        return abs(drawn * self.ring.scale % 1 - 0.5) < max(NEAR_HALF, lost)
 
     def _units(self, unknown: Unknown, run: Twin) -> int:
         """Returns what an unknown that somebody brought is as an element of the ring."""

@@ -116,8 +116,8 @@ class World:
         self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         self._identities: dict[Party, bytes] = {}
         self._publics: dict[bytes, bytes] = {}
-        self.channels: dict[tuple[Party, Party, bytes], Secret] = {}
-        """The keys of envelopes, by both ends and the session."""
+        self.channels: dict[tuple[Party, Party, bytes], bytes] = {}
+        """The tokens that seal envelopes, by both ends and the session."""
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
@@ -234,8 +234,8 @@ class SymbolicSuite(Suite):
         """Returns the token that seals envelopes between us and `peer` in one session."""
         ends, channels = (self.me, peer, session), self._world.channels
         if (known := channels.get(ends)) is None:
-            known = channels[ends] = Secret(self._pair_key(peer, "tacit/v1/channel", session))
-        return known
+            known = channels[ends] = self._pair_key(peer, "tacit/v1/channel", session)
+        return Secret(known)
 
     words = staticmethod(masks.words)
 
