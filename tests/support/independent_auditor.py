@@ -28,7 +28,7 @@ BITS = 64
 """Bits of the ring of measured runs. Differences are then exact to about 1e-15 of the clip."""
 EXACT = 1e-7
 """How much of a unit vector may be missing from what can be computed, squared."""
-NEGLIGIBLE = 1e-10
+NEGLIGIBLE = 1e-9
 """Singular values below this part of the largest count as zero."""
 
 
@@ -185,19 +185,23 @@ class Measured:
         """
         return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind("input"))
 
+    def recipes(self) -> dict[str, tuple[Any, int]]:
+        """Returns, of all who are exposed, the shortest factors of what was seen that give a vector, and its round.
+
+        With noise, what can be exposed is what a party encoded: its vector with the noise of one round.
+        """
+        kind = "noise" if self.question.noise else "input"
+        names = [name for name in self.columns if name[0] == kind]
+        free = left_null(self.of_kind("mask", "start"))
+        seen = free @ self.of_kind(kind)
+        known = np.sum(row_space(seen) ** 2, axis=0)
+        factors = np.linalg.pinv(seen, rcond=NEGLIGIBLE) if seen.size else seen.T
+        places = [place for place in range(len(names)) if known[place] > 1 - EXACT]
+        return {names[place][1]: (factors[place] @ free, names[place][2]) for place in reversed(places)}
+
     def exposed(self) -> list[str]:
         """Returns whose vector can be computed, of any round."""
-        known = np.sum(self.combinations() ** 2, axis=0)
-        return sorted({party for (party, _), part in zip(self.inputs, known, strict=True) if part > 1 - EXACT})
-
-    def recipe(self, party: str) -> Any:
-        """Returns the shortest factors of what was seen that give the vector of a party, and its round."""
-        free = left_null(self.of_kind("mask", "start"))
-        known = np.sum(self.combinations() ** 2, axis=0)
-        best = max((known[place], -place) for place, (each, _) in enumerate(self.inputs) if each == party)
-        place = -best[1]
-        factors = np.linalg.pinv(free @ self.of_kind("input"), rcond=NEGLIGIBLE)[place]
-        return factors @ free, self.inputs[place][1]
+        return sorted(self.recipes())
 
     def bits(self) -> dict[str, float]:
         """Returns by how many bits the best linear estimate of an entry is better than the prior; inf if exact."""
@@ -212,7 +216,7 @@ class Measured:
         return found
 
     def smallest_group(self) -> int:
-        """Returns the fewest parties whose vectors have the same factors in all that can be computed; all without any."""
+        """Returns the fewest parties whose vectors have the same factors in all that can be computed, or all."""
         basis = self.combinations()
         there = [place for place in range(basis.shape[1]) if np.abs(basis[:, place]).max(initial=0) > EXACT]
         return min(
@@ -238,7 +242,7 @@ def measure(question: Question, dtype: Any = np.float64) -> Measured:
     for name, place in shifts.columns.items():
         if name[1] in question.coalition or (name[0] == "mask" and name[1] in known):
             continue
-        unit = {"mask": float(MASK_STEP), "start": plain.scale}.get(name[0], plain.scale * shifts.step)
+        unit = float(MASK_STEP) if name[0] == "mask" else plain.scale * shifts.starts.get(place, shifts.step)
         if name[0] == "input":  # by how much it was shifted, as far as the type of the vector has it
             old = base[question.names.index(name[1])][name[2] - 1][place]
             unit = plain.scale * (float(dtype(old + dtype(shifts.step))) - float(old))
@@ -279,10 +283,10 @@ def recovery_errors(
     zero = np.array(base)
     zero[[question.names.index(each) for each in question.honest]] = 0
     seen, without = (run(question, vectors, Shifts(entries, 0.0), Secrets(), bits=None) for vectors in (base, zero))
-    factors, number = measured.recipe(party)
+    factors, number = measured.recipes()[party]
     element = f"i{seen.transcripts[0].ring().element_bytes}"  # differences wrap around in the ring
     rows = [(seen.vectors[key] - without.vectors[key])[:entries].astype(element) for key in measured.keys]
-    truth = base[question.names.index(party), number - 1]
+    truth = base[question.names.index(party), number - 1 if question.drift == "free" else 0]
     found = [factors @ np.array(rows, dtype=np.float64) / seen.scale]
     found += [] if recipe is None else [recipe.recover(seen.transcripts)[:entries]]
     mine, *theirs = (float(np.abs(each - truth).max() / size) for each in found)

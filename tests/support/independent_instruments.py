@@ -67,14 +67,20 @@ class Shifts:
     columns: dict[tuple[Any, ...], int] = field(default_factory=dict)
     drawn: dict[tuple[Any, ...], int] = field(default_factory=dict)
     """How often each party drew something of each kind in each round."""
+    starts: dict[int, float] = field(default_factory=dict)
+    """By how much each random start was shifted, by its entry."""
     round: int = 0
+    whole: tuple[Any, ...] | None = None
+    """The only unknown to shift, in all of its entries, where entries differ."""
 
-    def column(self, *name: Any) -> int | None:
-        """Returns the entry of an unknown; None if it is not to be shifted now."""
+    def column(self, *name: Any) -> Any:
+        """Returns the entry of an unknown, or all entries; None if it is not to be shifted now."""
         place = self.columns.setdefault(name, len(self.columns))
+        if self.whole is not None:
+            return slice(None) if name == self.whole else None
         return place if self.active and place < self.entries else None
 
-    def next_column(self, kind: str, party: str) -> int | None:
+    def next_column(self, kind: str, party: str) -> Any:
         """Returns the entry of what a party draws next."""
         count = self.drawn[kind, party, self.round] = self.drawn.get((kind, party, self.round), 0) + 1
         return self.column(kind, party, self.round, count)
@@ -154,7 +160,9 @@ def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
     def start(self: Any, name: str, length: int) -> Any:
         drawn = np.array(start_real(self, name, length))
         if (place := shifts.next_column("start", self.owner)) is not None:
-            drawn[place] += 1.0
+            # Within [0, 1), for which there is room in the ring, and by a half either way.
+            shifts.starts[place] = 0.5 if drawn[place] < 0.5 else -0.5
+            drawn[place] += shifts.starts[place]
         return drawn
 
     replaced = {"__init__": init, "public": public, "agree": agree, "seal": seal, "share": share, "mask": mask}

@@ -195,16 +195,17 @@ def compare(question: Question, dtype: Any = np.float64) -> Comparison:
         # Secret factors are measured as if they were known: the audit may decline only if that exposes somebody.
         found.verdict = "declined"
         if not exposed:
-            found.add("declined without a victim", None)
+            found.add("cautious", "declined")
         return found
     found.verdict = str(getattr(report.verdict, "value", report.verdict))
     for party in sorted(exposed - set(report.exposed)):
-        error, _ = recovery_errors(measured, party, measured.clip)
-        found.add("drowned" if error > 2.0**-NEARLY else "unsafe: recovered", (party, error))
+        error, _ = recovery_errors(measured, party, measured.clip / 16)
+        found.add("drowned" if error / 16 > 2.0**-NEARLY else "unsafe: recovered", (party, error))
     for party in sorted(set(report.exposed) - exposed):
         found.add("not recovered", party)
-    if question.drift == "static" and (both := sorted(exposed & set(report.exposed))):
-        size = measured.clip * 10.0 ** -(question.seed % 5)  # from the clip down to a ten-thousandth of it
+    both = sorted(party for party in exposed & set(report.exposed) if hasattr(report.exposed[party], "recover"))
+    if question.drift == "static" and both:  # of very many rounds, a report has no recipe that can be replayed
+        size = measured.clip / 16 / 10.0 ** (question.seed % 5)
         mine, theirs = recovery_errors(measured, both[0], size, dtype, report.exposed[both[0]])
         if theirs > 100 * mine + 1e-6:
             found.add("recipe", (both[0], mine, theirs))

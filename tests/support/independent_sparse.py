@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from support.independent_auditor import EXACT, Question, row_space
+from support.independent_auditor import EXACT, Question, draw_vectors, left_null, row_space, run
+from support.independent_instruments import MASK_STEP, Secrets, Shifts
 from tacit.core.suite import Update
 from tacit.crypto.suite import RealSuite
 from tacit.vectors import index_sets
@@ -106,3 +107,40 @@ def exposed_fractions(question: Question, found: list[Pattern], entries: int) ->
     """Returns which part of each honest party's entries is exposed, of those of whom any is."""
     total = sum(len(each.places) * each.exposed() for each in found) / entries
     return {party: float(part) for party, part in zip(question.honest, total, strict=True) if part > 0}
+
+
+def measure_entries(question: Question, entries: int) -> Any:
+    """Returns which entries of which honest party follow, measured: every unknown is shifted in a run of its own.
+
+    It takes a run for each mask, and is for few parties: it checks that masks hide what `sums_at` takes them to hide.
+    """
+    clip = question.simulate(1).agreement.settings.clip
+    shifts, secrets = Shifts(entries, clip / 16), Secrets()
+    base = draw_vectors(question, entries, clip / 16, np.float64)
+    plain = run(question, base, shifts, secrets)
+    known = secrets.known_to(question.coalition, plain.strings)
+    masks = [selections(question, transcript, entries) for transcript in plain.transcripts]
+    columns = {"input": [], "mask": []}
+    for name in [
+        name for name in shifts.columns if name[0] in columns and not {*name[1:2]} & {*question.coalition, *known}
+    ]:
+        shifts.whole = name
+        shifted = run(question, base, shifts, Secrets())
+        unit = float(MASK_STEP) if name[0] == "mask" else plain.scale * shifts.step
+        column = np.zeros((len(plain.vectors), entries))
+        for row, (key, vector) in zip(column, plain.vectors.items(), strict=True):
+            row[sent_entries(question, masks[key[0] - 1], key)] = (shifted.vectors[key] - vector) / unit
+        columns[name[0]].append(column)
+    inputs, hiding = (np.array(columns[kind]).reshape(-1, len(plain.vectors), entries) for kind in columns)
+    seen = [left_null(hiding[:, :, entry].T) @ inputs[:, :, entry].T for entry in range(entries)]
+    return np.array([np.sum(row_space(rows) ** 2, axis=0) > 1 - EXACT for rows in seen])
+
+
+def sent_entries(question: Question, masks: dict[str, Any], key: Any) -> Any:
+    """Returns which entries a message has: those its sender selected and, in CESAR, enough others of the receiver's."""
+    _, _, sender, to, _, _ = key
+    if question.protocol == "gossip":
+        return masks[sender]
+    near = question.simulate(1).agreement.terms.graph[question.names.index(to)]
+    there = np.sum([masks[question.names[i]] for i in near], axis=0)
+    return masks[sender] & (there > question.options.get("masking", 1))
