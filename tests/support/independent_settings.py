@@ -212,6 +212,9 @@ def compare(question: Question, dtype: Any = np.float64) -> Comparison:
     _compare_bits(found, report)
     _explain_bits(found)
     group = 1 if report.nearly else measured.smallest_group()  # who is nearly exposed stands out
+    # A sum of so many shows no more bits of one of them than this.
+    most = max(report.bits.values(), default=0.0) - 1e-6
+    group = next((size for size in range(group, 1, -1) if 2 ** (2 * most) <= size / (size - 1)), 1)
     if group != report.smallest_group:
         found.add("group", (group, report.smallest_group))
     if found.verdict in SAFE and (report.exposed or report.nearly or report.at_worst):

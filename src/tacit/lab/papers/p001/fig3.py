@@ -41,11 +41,11 @@ MANY = 0.9
 PSGD, PPSGD = "PSGD", "PPSGD, y(0) ~ U(0.5, 1.5)"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     PSGD: {},
-    PPSGD: {"private": True, "allow_leaks": True, "y0": ["uniform", 0.5, 1.5]},
-    "PPSGD, y(0) ~ U(0.3, 1.7)": {"private": True, "allow_leaks": True, "y0": ["uniform", 0.3, 1.7]},
-    "PPSGD, y(0) ~ U(0.1, 1.9)": {"private": True, "allow_leaks": True, "y0": ["uniform", 0.1, 1.9]},
-    "PPSGD, y(0) ~ Exp(1)": {"private": True, "allow_leaks": True, "y0": ["exp", 1.0]},
-    "PPSGD, y(0) ~ Lognormal(-1, 2)": {"private": True, "allow_leaks": True, "y0": ["lognormal", -1.0, 2.0]},
+    PPSGD: {"private": True, "y0": ["uniform", 0.5, 1.5]},
+    "PPSGD, y(0) ~ U(0.3, 1.7)": {"private": True, "y0": ["uniform", 0.3, 1.7]},
+    "PPSGD, y(0) ~ U(0.1, 1.9)": {"private": True, "y0": ["uniform", 0.1, 1.9]},
+    "PPSGD, y(0) ~ Exp(1)": {"private": True, "y0": ["exp", 1.0]},
+    "PPSGD, y(0) ~ Lognormal(-1, 2)": {"private": True, "y0": ["lognormal", -1.0, 2.0]},
 }
 # Where y_i is tiny w_i is huge, and 64 bits have room for both.
 RING: Mapping[str, Any] = {"bits": 64, "clip": 65536.0, "allow_leaks": True}
