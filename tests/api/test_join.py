@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import msgspec
@@ -12,8 +13,9 @@ import pytest
 import tacit
 from support.federations import SOON, Made, written
 from tacit.api.held_model import HeldModel
-from tacit.core.errors import ConfigError, LeakRefused, NotEnough, NotRestored, TransportError
+from tacit.core.errors import ConfigError, LeakRefused, NotEnough, NotRestored, TacitError, TransportError
 from tacit.core.suite import SERVER, Update
+from tacit.net.membership.roster import Deadlines
 
 
 @pytest.fixture
@@ -270,6 +272,55 @@ def test_after_it_has_left_a_peer_says_so(serving):
     with pytest.raises(TransportError, match="has left; join again"):
         peer.average(np.ones(2))
     peer.leave()
+
+
+LONG = Deadlines(phase=3000.0, start=3000.0, connect=5.0)
+"""Deadlines that no test waits for."""
+
+
+@contextmanager
+def averaging(peer):
+    """Calls `average` in a thread, and gives what it will end with."""
+    ended = Future()
+
+    def run():
+        try:
+            ended.set_result(peer.average(np.ones(2)))
+        except TacitError as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()  # a daemon, because it may never end
+    yield ended
+
+
+def wait_for(peer, is_so):
+    while not is_so(peer.status()):
+        time.sleep(0.05)
+
+
+def test_close_ends_an_average_that_waits_for_others(tmp_path):
+    with serve(Made.of(tmp_path, "secagg", ["a", "b", "c"], LONG)) as path:
+        peer = tacit.join(path, me="a")
+        with averaging(peer) as ended:
+            wait_for(peer, lambda status: status.ready == 1)
+            peer.close()
+            with pytest.raises(TransportError, match=r"^a was closed before a round began; join again$"):
+                ended.result(20)
+
+
+def test_close_ends_an_average_in_the_middle_of_a_round_which_can_be_resumed(tmp_path):
+    path = written(Made.of(tmp_path, "gossip", ["a", "b"], LONG, allow_leaks=True))
+    a, b = joined(path, "ab")
+    b._node._send = lambda _post: None
+    with averaging(a) as ended, averaging(b):
+        wait_for(a, lambda status: status.waits_for)
+        a.close()
+        with pytest.raises(TransportError, match=r"^a was closed in round 1; join again, and the next"):
+            ended.result(20)
+        b.close()
+    a = tacit.join(path, me="a")
+    assert a.resuming
+    a.close()
 
 
 def test_bad_weights_and_models_are_refused_before_anything_is_sent(serving):

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tacit.core.errors import TransportError
@@ -26,10 +27,7 @@ class EventLoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine and returns its result. An interrupt cancels the coroutine."""
-        if not self.alive:
-            work.close()
-            raise TransportError("this party has left; join again")
-        under_way = asyncio.run_coroutine_threadsafe(work, self.loop)
+        under_way = self._submit(work)
         try:
             return under_way.result()
         except BaseException:
@@ -38,7 +36,14 @@ class EventLoopThread:
 
     async def run_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine and returns its result to another event loop, without blocking that."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine in the thread; raises TransportError if the thread has ended."""
+        if not self.alive:
+            work.close()
+            raise TransportError("this party has left; join again")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
         """Ends the thread. Does nothing the second time."""

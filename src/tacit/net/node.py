@@ -159,7 +159,8 @@ class Node:
             try:
                 return await self._run_round(update)
             except TacitError as error:
-                self._announce_ready(0)  # or others would begin, and wait for us
+                if not self.lifecycle.closing:
+                    self._announce_ready(0)  # or others would begin, and wait for us
                 self.telemetry.report_refused(error, self.rounds)
                 raise
 
@@ -170,7 +171,10 @@ class Node:
             self._complete_pending()
         else:
             await self._begin(update)
-        await self._wait_until(lambda: self._pending is not None or (self._round is not None and self._round.over))
+        while self._pending is None and (self._round is None or not self._round.over):
+            self.lifecycle.check_open(self.me, self.rounds)
+            self._changed.clear()
+            await self._changed.wait()
         if self._pending is not None and self._record_error is not None:
             raise self._record_error
         if (round_ := self._round) is None:
@@ -188,7 +192,13 @@ class Node:
             report(await self.average(None))
 
     async def close(self, *, leaving: bool = False) -> None:
-        """Stops the node. One that leaves announces it, so that its peers do not wait for it any longer."""
+        """Stops the node, and a call of `average` that waits, with an error. One that leaves tells its peers so."""
+        self.lifecycle.closing = True
+        self._changed.set()
+        async with self._average_lock:
+            await self._stop(leaving)
+
+    async def _stop(self, leaving: bool) -> None:
         if leaving:
             self.lifecycle.change_presence(Presence.LEAVING)
             self._hellos.say()
@@ -212,7 +222,9 @@ class Node:
         """Waits until all messages are acknowledged, up to a timeout; returns whether they are."""
         try:
             async with asyncio.timeout(seconds):
-                await self._wait_until(lambda: not any(link.waiting for link in self.courier.links.values()))
+                while any(link.waiting for link in self.courier.links.values()):
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             return False
         return True
@@ -220,25 +232,16 @@ class Node:
     def status(self) -> Status:
         """Returns the present status."""
         rendezvous, now = self._rendezvous, self._now()
-        round_ = self._round if self._round is not None and self._round.wait is not None else None
-        pending = frozenset[Party]() if round_ is None else round_.inbox.pending
-        kinds = () if round_ is None or round_.wait is None else round_.wait.names
+        waiting = None if self._round is None else self._round.wait
+        pending = frozenset[Party]() if self._round is None or waiting is None else self._round.inbox.pending
         peers = [
             PeerStatus.of(peer, rendezvous, self.courier.links[peer], now, self._timer.since, peer in pending)
             for peer in self.peers
         ]
         wrong = self._record_error or self._stage_error or rendezvous.wrong
-        return Status(
-            self.me,
-            round(time(), 1),
-            self.rounds,
-            rendezvous.ready,
-            not self.resuming,
-            " or ".join(kinds),
-            peers,
-            "" if wrong is None else str(wrong),
-            None if self.last is None else RoundSummary.of(self.last),
-        )
+        trouble, last = "" if wrong is None else str(wrong), None if self.last is None else RoundSummary.of(self.last)
+        kinds, over = "" if waiting is None else " or ".join(waiting.names), not self.resuming
+        return Status(self.me, round(time(), 1), self.rounds, rendezvous.ready, over, kinds, peers, trouble, last)
 
     async def _write_status(self) -> None:
         """Writes the status file periodically, and retries a blocked call."""
@@ -278,6 +281,7 @@ class Node:
         self._record_error = self._stage_error = None
         self._hellos.say()
         while True:
+            self.lifecycle.check_open(self.me, self.rounds)
             self._changed.clear()
             rendezvous = self._rendezvous
             if (wrong := self._record_error or rendezvous.wrong) is not None:
@@ -508,11 +512,6 @@ class Node:
             state = participant.agreement.protocol.encode_state(participant.state, owner, detached)
             self.store.finish(participant.number, state, round_.ending, time(), detached)
             self._journal = Journal(kept=False)
-
-    async def _wait_until(self, true: Callable[[], bool]) -> None:
-        while not true():
-            self._changed.clear()
-            await self._changed.wait()
 
     @staticmethod
     def _now() -> float:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from tacit.core.suite import Update
+from tacit.core.errors import TransportError
+from tacit.core.suite import Party, Update
 from tacit.runtime.journal import Record
 from tacit.runtime.round import Action
 
@@ -89,11 +90,22 @@ class NodeLifecycle:
 
     def __init__(self) -> None:
         self.round, self.presence = RoundState.UNSIZED, Presence.CREATED
+        self.closing = False
+        """Whether the node is being closed, or was, so that no call of `average` waits any longer."""
 
     @property
     def is_resuming(self) -> bool:
         """Whether the next call of `average` completes the present round instead of beginning one."""
         return self.round not in BEFORE_ROUND
+
+    def check_open(self, me: Party, number: int) -> None:
+        """Raises TransportError if the node is being closed, or was, with the number of its last round."""
+        if self.closing and self.is_resuming:
+            raise TransportError(
+                f"{me} was closed in round {number}; join again, and the next average finishes that round"
+            )
+        if self.closing:
+            raise TransportError(f"{me} was closed before a round began; join again")
 
     def size_known(self, under_way: bool) -> None:
         """The length of the vectors is known; a round may be under way since before a restart."""
