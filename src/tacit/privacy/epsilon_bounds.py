@@ -56,7 +56,7 @@ class BoundKind(StrEnum):
     GAUSSIAN = "gaussian"
     """The exact ε of Gaussian noise, plus what sums of discrete noise differ from it by."""
     NOTHING_SEEN = "nothing_seen"
-    """ε is 0 because nothing is seen that depends on the data."""
+    """Nothing is seen that depends on the data, so ε is 0."""
 
 
 class EpsilonBound(NamedTuple):

@@ -83,7 +83,7 @@ def largest_group(bits: float, most: int) -> int:
     return next((size for size in range(most, 1, -1) if bits <= bits_of_sum(size) * (1 + SLACK) + SLACK), 1)
 
 
-class Estimate:
+class LinearEstimate:
     """How some unknowns vary given what was seen, as one observation after another comes in."""
 
     def __init__(self, covariance: NDArray[np.float64]) -> None:
@@ -132,7 +132,7 @@ def _estimate_group(
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from rows that speak of drawn ones besides."""
     theirs = rows.columns.unknowns_at(others)
-    estimate = Estimate(_joint(spread, theirs, rows.columns.unknowns_at(drawn)))
+    estimate = LinearEstimate(_joint(spread, theirs, rows.columns.unknowns_at(drawn)))
     width = len(estimate.covariance)
     for row in _cancelling(rows, factors, errors, np.concatenate((others, drawn))):
         estimate.sees(np.concatenate((np.zeros(width - len(row)), row)), 1.0)
@@ -224,12 +224,12 @@ def of_sums(
     A sum is a row of which parties are in it, in the order of their rounds. If models drift and there is time for it,
     later sums count for what entries were before.
     """
-    estimate, exact = Estimate(np.eye(parties) * spread.prior**2), spread.resolution * UNIFORM * FINEST
+    estimate, exact = LinearEstimate(np.eye(parties) * spread.prior**2), spread.resolution * UNIFORM * FINEST
     least, near, kept = estimate.left, None, []
     tied = bool(spread.drift) and len(sums) * parties**3 <= MOST_SMOOTHED
     for place, (row, number) in enumerate(zip(sums, rounds, strict=True)):
         if spread.drift is None:
-            estimate = Estimate(np.eye(parties) * spread.prior**2)
+            estimate = LinearEstimate(np.eye(parties) * spread.prior**2)
         elif place and number > rounds[place - 1]:
             if tied:
                 kept.append(estimate.covariance.copy())

@@ -1,4 +1,4 @@
-"""What each party learns at an entry as a function of who selects it, read from a run on symbols.
+"""Structure of views: what a party learns at an entry by who selects it, read from a run on symbols.
 
 The reading: at the entry that everybody selects, a party learns some combinations of the others' entries. At any other
 entry it learns the same combinations of those who select it, if these are enough, and otherwise nothing. A coalition

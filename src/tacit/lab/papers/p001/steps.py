@@ -28,7 +28,7 @@ SCHEDULES: Mapping[str, Callable[[int], float]] = {
     "1/(4√t)": lambda t: t**-0.5 / 4,
     "0.05": lambda _: 0.05,
 }
-"""η_t by name."""
+"""Step sizes η_t by name."""
 
 
 def run_schedule(eta: Callable[[int], float], runs: int, rounds: int) -> Array:

@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 USERS, PER_ROUND, ENTRIES = 40, 8, 5
 STRONG, SMOOTH = 1.0, 1.5
-"""μ and ρ."""
+"""Constants μ and ρ of the convergence bound."""
 SHIFT = 3.0
 """How far the optima of users who are seldom there lie from those of users who often are, along one axis, each way."""
 EQUAL, CHANCES = 0.3, (0.1, 0.2, 0.3, 0.4, 0.5)

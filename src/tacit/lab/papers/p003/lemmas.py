@@ -25,7 +25,7 @@ from tacit.learn.random_streams import generator
 from tacit.privacy import paper_sigma, user_sigma
 
 USERS, SUMMED, CHUNKS = 20, 5, 2
-"""m, E, and the chunks of samples sorted by label that each user holds."""
+"""Numbers m and E of the paper, and the chunks of samples sorted by label that each user holds."""
 STEPS: dict[Scale, int] = {"small": 100, "paper": 500}
 SAMPLES: dict[Scale, int] = {"small": 4_000, "paper": 12_000}
 SEEDS = 3
