@@ -371,7 +371,7 @@ def test_bad_plain_data_is_told_how_to_write_it_on_one_line(value: object) -> No
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        ("nobody", "its kind must be one of everyone, sampled, random, partition, batches"),
+        ("nobody", "its kind must be one of everyone, sampled, random, partition, batches, family"),
         ("batches", "batches needs per_round and privacy"),
         ({"kind": "random", "per_round": 3, "users": 1}, "random has no 'users'; it has per_round"),
     ],
