@@ -7,9 +7,11 @@
 Client i then has z_i = Σ p_ij x_j and y_i = Σ p_ij y_j, and its model is w_i = z_i / y_i. What the caller does to the
 model before the next round is the gradient step: x_i ← z_i + (vector − w_i).
 
-**Who learns what.** Receivers learn what each sender pushes to them. An onlooker who hears every link can solve for
-the local optima, whatever y_i(0) and p_ii are (see the findings); links are sealed against that. With `masked=True`
-the in-neighbours of a client mask pairwise, and it learns only the sum that it needs.
+**Who learns what.** Receivers learn what each sender pushes to them. With `private=True` that is the sender's vector up
+to one factor, and all of it for a receiver who knows one entry (`tacit attack receiver`): audits count y_i(0) and p_ii
+as known, and refuse. An eavesdropper who hears every link can solve for the local optima, whatever y_i(0) and p_ii are;
+links are sealed against that. With `masked=True` the in-neighbours of a client mask pairwise, and it learns only the
+sum that it needs.
 
 **Faults.** No mass is ever lost. Messages carry everything sent over a link so far, and receivers take the difference
 to what they took before, so what was lost arrives with the next message; a client that crashes goes on from its saved
