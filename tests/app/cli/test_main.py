@@ -317,7 +317,7 @@ def test_the_package_is_the_command() -> None:
     [
         ("tacit audit se", ["secagg"]),
         ("tacit attack inv", ["inversion"]),
-        ("tacit reproduce 000-fig", ["000-fig4", "000-fig5", "000-fig6"]),
+        ("tacit reproduce 000-fig", ["000-fig3", "000-fig4", "000-fig5", "000-fig6"]),
         ("tacit audit secagg --set thr", ["threshold="]),
         ("tacit compare --protocol ce", ["cesar"]),
         ("tacit bench --protocol gos", ["gossip"]),

@@ -111,6 +111,7 @@ def test_three_rounds_without_restarts(rosters, changes):
     assert [str(each) for each in SequenceSearch(SequenceCase(rosters, STATE, changes), 3).breaks()] == []
 
 
+@pytest.mark.slow
 def test_three_rounds_of_programs_that_may_fail():
     assert [str(each) for each in SequenceSearch(SequenceCase(), 3).breaks()] == []
 

@@ -62,6 +62,7 @@ def test_an_average_is_restored_with_its_own_lineage(tmp_path, monkeypatch):
     assert signed != signed_by_them or np.allclose(mine, theirs, atol=1e-5), (mine, theirs)
 
 
+@pytest.mark.slow
 def test_the_search_finds_no_restored_average_of_another_lineage():
     assert [str(each) for each in SequenceSearch(SequenceCase("the roster is renewed"), 3).breaks()] == []
 
