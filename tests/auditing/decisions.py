@@ -271,7 +271,7 @@ def decide() -> Decisions:
     files = ("--report", "files/audit.html", "--picture", "files/audit.svg")
     run("files", "audit", "fedavg", "--parties", "4", *files)
     run("plan", "plan", "4", "--rounds", "2", "--picture", "files/plan.svg")
-    run("attack", "attack", "admm", "--picture", "files/attack.svg")
+    run("attack", "attack", "receiver", "--picture", "files/attack.svg")
     for name in ("hidden", "leaking"):
         run(f"train {name}", "train", f"{name}.toml", "--folder", f"files/{name}")
     decisions.keep_files("files", Path("files"))

@@ -8,7 +8,7 @@ from tacit.auditing.engine.mask_rank import hides_last_bits
 from tacit.auditing.engine.soundness import SEVERAL_ROUNDS, Guard
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 
-QUICK = {"fedavg": 3, "gossip": 3, "admm": 1, "pushsum": 2, "cesar": 3, "secagg": 2, "sparse secagg": 1}
+QUICK = {"fedavg": 2, "gossip": 2, "admm": 1, "pushsum": 1, "cesar": 1, "secagg": 1, "sparse secagg": 1}
 MANY = {
     "fedavg": 30,
     "gossip": 30,

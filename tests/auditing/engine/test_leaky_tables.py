@@ -34,11 +34,13 @@ def found(leak):
     return "exposed" if report.exposed else "exposed-in-worst-case" if report.at_worst else "nobody"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LEAKS)
 def test_no_leak_of_a_table_passes_an_audit(name):
     assert found(LEAKS[name]) == LEAKS[name].found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", INVISIBLE)
 def test_what_the_page_lists_as_invisible_is(name):
     assert found(INVISIBLE[name]) == "nobody"

@@ -74,7 +74,7 @@ def test_links_of_strangers_are_refused():
 # --- single entries ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sparsifier", ["random", "topk"])
+@pytest.mark.parametrize("sparsifier", ["random", pytest.param("topk", marks=pytest.mark.slow)])
 def test_sparsification_exposes_some_entries_and_the_recipe_recovers_exactly_those(sparsifier):
     """On this graph nobody is exposed if all entries are shared, but selections of some make views nested."""
     graph = graphs.regular(10, 3, 5)

@@ -51,7 +51,7 @@ def exposure_of(coalition, options, n, **more):
 # --- random selections ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_a_nested_pair_recovers_about_900_entries_of_a_round(seed):
     """Of 16 sampled positions, as many as there used to be, a hundredth is mostly none."""
     pair = nested_pair(seed)
@@ -142,7 +142,7 @@ def test_what_no_selection_exposes_holds():
 # --- the same on numbers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(0, marks=pytest.mark.long), 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3))])
 def test_counts_are_those_of_an_independent_auditor_on_numbers(seed):
     """Given vectors decide which entries are selected: the audit counts them, and numbers are solved entry by entry."""
     chance = np.random.default_rng(seed)

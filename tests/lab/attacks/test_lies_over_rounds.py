@@ -91,6 +91,7 @@ def test_two_rounds_give_nobody_another_model_under_the_same_lineage(rosters, dr
     assert search.groups > search.masking
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rosters", [each for each in ROSTERS if each not in SAME_RING])
 def test_two_rounds_of_programs_with_another_ring(rosters):
     assert [str(each) for each in SequenceSearch(SequenceCase(rosters, PROGRAM), 2).breaks()] == []
