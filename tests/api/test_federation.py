@@ -120,7 +120,20 @@ def test_a_model_of_another_layout_than_before_is_refused():
     with pytest.raises(tacit.ConfigError, match="the models of the rounds before") as caught:
         federation.average([np.zeros(5)] * 4)
     assert len(caught.value.problems) == 3, "two arrays are missing and one is new, in all models alike"
+    assert caught.value.code == "config"
     assert federation.average([model(2.0)] * 4).average.keys() == set(NAMES)
+
+
+def test_a_model_of_another_length_leaves_every_lineage_as_it_was():
+    federation = tacit.Federation("secagg", NAMES)
+    federation.average([np.zeros(3)] * 4)
+    simulation = federation._simulation
+    before = list(simulation._encoded_states())
+    with pytest.raises(tacit.ConfigError, match="the models of the rounds before"):
+        federation.average([np.zeros(5)] * 4)
+    assert federation._simulation is simulation
+    assert list(simulation._encoded_states()) == before
+    assert federation.average([np.ones(3)] * 4).contributors == NAMES
 
 
 def test_settings_are_refused_as_aggregate_refuses_them():
@@ -186,6 +199,7 @@ def everything_raised():
         errors.NotAuditable("a"),
         errors.NotAudited("a"),
         errors.JournalError("a"),
+        errors.OtherProtocol("secagg", "fedavg"),
         errors.BudgetSpent({"a": 1.5}, 1.0),
         errors.TransportError("a"),
         errors.WorkerLost("a"),

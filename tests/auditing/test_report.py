@@ -182,3 +182,21 @@ def test_the_command_line_tells_the_same():
     assert "nobody" in table.stdout
     wrong = CliRunner().invoke(app, ["audit", "secagg", "--set", "threshold"])
     assert wrong.exit_code == 2
+
+
+@pytest.mark.parametrize("drift", ["static", "free"])
+def test_what_is_shared_by_design_is_known_from_the_first_round_whatever_the_drift(drift):
+    server = tacit.audit("fedavg", parties=4, coalition=["server"], rounds=2, drift=drift)
+    assert (sorted(server.exposed), server.safe_rounds) == (["p0", "p1", "p2", "p3"], 0)
+    node = tacit.audit("gossip", parties=5, coalition=["p0"], graph="ring", rounds=2, drift=drift)
+    assert (sorted(node.exposed), node.safe_rounds) == (["p1", "p4"], 0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options"), [("pushsum", {"masked": True}), ("admm", {"masked": True}), ("cesar", {})]
+)
+def test_sums_over_everybody_expose_nobody_in_three_rounds_of_static_models(protocol, options):
+    """At the default graphs and groups. Other graphs give other sums, which can be subtracted."""
+    report = tacit.audit(protocol, parties=9, coalition=["p0"], rounds=3, **options)
+    assert report.exposed == {}
+    assert report.safe_rounds == 3

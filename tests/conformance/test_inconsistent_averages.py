@@ -413,3 +413,35 @@ def test_a_party_that_lacks_a_change_does_not_sign_the_next_one(norm):
     assert ("p1" in outcomes[2].contributors) == (norm is None)
     error = simulation.last.endings["p1"].error
     assert error is None if norm is None else error.code == "behind"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_masks_together_holds_the_same_models_of_every_length(bent, seed):
+    """Random sums go to one party changed, or not at all, in rounds of three lengths in any order."""
+    rng = np.random.default_rng(seed)
+    plan = {}
+
+    def lie(message, to, _link, suite):
+        if to != plan["victim"] or not isinstance(message, Sum | LastSum):
+            return message
+        vector = suite.ring.unpack(message.vector).copy()
+        vector[0] += 1
+        return msgspec.structs.replace(message, vector=memoryview(bytes(suite.ring.pack(vector))))
+
+    held = {party: {} for party in PARTIES}
+    simulation, left_out = None, 0
+    for _ in range(24):
+        entries, plan["victim"] = int(rng.choice([4, 6, 9])), str(rng.choice([*PARTIES, "nobody", "nobody"]))
+        lost = [Fault(action="drop", message="Sum", to=plan["victim"])] if rng.random() < 0.3 else []
+        faults = lost if plan["victim"] != "nobody" else []
+        roles = {SERVER: bent(secagg.SECAGG, SERVER, lie)}
+        after = Simulation.of("secagg", PARTIES, entries, faults=faults, stand_ins=roles)
+        simulation = after if simulation is None else move(simulation, after)
+        for outcome in play(simulation, [{party: Update(rng.normal(size=entries)) for party in PARTIES}]):
+            if outcome is not None:
+                assert len({str(sorted(held[party].items())) for party in outcome.contributors}) == 1
+                left_out += len(PARTIES) - len(outcome.contributors)
+        for party, ending in simulation.last.endings.items():
+            if party in held and ending.average is not None:
+                held[party][entries] = np.asarray(ending.average).tobytes().hex()
+    assert left_out > 0, "lies were told"

@@ -488,3 +488,22 @@ def test_every_test_that_the_docs_name_is_there() -> None:
     there, named = found(r"def (test_\w+)", "tests/**/test_*.py"), found(r"`(test_\w+)`", "docs/**/*.md")
     assert len(named) > 20
     assert sorted(named - there) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "threat-model",
+        "limits",
+        *(f"protocols/{each.stem}" for each in sorted((ROOT / "docs" / "protocols").glob("*.md"))),
+    ],
+)
+def test_every_line_on_what_holds_over_rounds_names_its_test(page: str) -> None:
+    """What each test is worth is for readers to judge; that it is there is checked above."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^##+ (?:Over|Many)(?: \w+)* ?rounds\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert sections
+    for section in sections:
+        rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+        assert rows, "a table of what holds"
+        assert [row for row in rows if not re.search(r"`test_\w+`[^|]*\|$", row)] == []

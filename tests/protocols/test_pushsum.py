@@ -12,6 +12,7 @@ from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols import pushsum
+from tacit.runtime.outcome import merge_endings
 from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
@@ -262,6 +263,16 @@ def test_who_pushes_nothing_new_is_no_contributor(private):
         for party in hears_p2:
             assert ("p2" in outcome.endings[party].contributors) == (number not in (3, 4))
         assert ("p2" in outcome.contributors) == (number != 3)  # in round 4 it has an average of others itself
+
+
+def test_a_party_between_machines_that_hears_nobody_names_no_contributor():
+    """It has its own ending alone, and named itself as the contributor to an average with nobody."""
+    running = federation(faults=[Fault(action="drop", to="p2", round=2)])
+    for expected in (True, False):
+        ending = running.average(models(running)).endings["p2"]
+        own = merge_endings(running.agreement, {"p2": ending}, ended=["p2"])
+        assert ("p2" in own.contributors) == expected
+        assert own.contributors == (tuple(sorted(ending.contributors)) if expected else ())
 
 
 def test_what_was_lost_counts_in_the_round_in_which_it_arrives():

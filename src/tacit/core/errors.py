@@ -134,6 +134,18 @@ class JournalError(TacitError):
     code = "journal"
 
 
+class OtherProtocol(JournalError):
+    """A saved state is of another protocol than the federation has now. It is kept as it is."""
+
+    code = "other-protocol"
+
+    def __init__(self, before: str, now: str, advice: str = "") -> None:
+        self.before, self.now = before, now
+        """Names of the state's protocol, and of the present one."""
+        advice = advice or f"keep it for {before}, and let {now} begin with another folder"
+        super().__init__(f"this is a state of {before}, not of {now}; {advice}")
+
+
 class BudgetSpent(TacitError):
     """A round would exceed a party's privacy budget, and was not started."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.core.average import Average, format_count
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError, JournalError
+from tacit.core.errors import ConfigError, JournalError, OtherProtocol
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.protocol_facts import (
@@ -439,13 +439,15 @@ class Protocol:
         try:
             header = tuple[str, int, tuple[Party, int] | None, msgspec.Raw]
             name, version, owner, rest = msgspec.msgpack.decode(data, type=header)
+            if name != self.name:
+                raise OtherProtocol(name, self.name)
             fields: dict[str, Any] | None = None
-            if name == self.name and version < self.state.version:
+            if version < self.state.version:
                 fields = self.state.upgrade(version, msgspec.msgpack.decode(rest))
-            if fields is None and (name, version) != (self.name, self.state.version):
+            if fields is None and version != self.state.version:
                 raise JournalError(
-                    f"this is a state of {name}, version {version}, not of {self.name}, version {self.state.version}; "
-                    f"go on with the release that wrote it, or begin a new session"
+                    f"this is a state of {name}, version {version}, not {self.state.version}; "
+                    f"go on with the release that wrote it"
                 )
             if owner != whose:
                 theirs, ours = (

@@ -24,7 +24,7 @@ from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
-from tacit.net.store.round_store import RoundStore, StoredAverage
+from tacit.net.store.round_store import RoundStore, StoredAverage, keep_folder
 from tacit.net.transport.courier import Courier
 from tacit.net.transport.peer_link import PeerEndpoint, Tls
 from tacit.net.wait_timer import WaitTimer
@@ -409,11 +409,11 @@ class Node:
         """Creates the participant for vectors of a length; raises ConfigError if there is one of another length."""
         if self._participant is None:
             self._restore(self.roster.agreement(entries))
-        elif self._participant.agreement.entries != entries:
+        elif (kept := self._participant.agreement.entries) != entries:
             raise ConfigError(
-                f"this model has {entries} numbers, and the federation averages ones of "
-                f"{self._participant.agreement.entries}; bring the same model as before, or begin anew, all of you "
-                f"with empty folders: tacit roster renew"
+                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; bring the same "
+                f"model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, with a "
+                f"new session (tacit roster renew)"
             )
 
     def _restore(self, agreement: Agreement) -> None:

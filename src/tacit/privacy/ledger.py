@@ -175,6 +175,14 @@ class Ledger:
         if fresh:
             self._write(self._mine.with_payment(fresh, event, number, release))
 
+    def record_without_noise(self) -> None:
+        """Records that this run has no noise, before it begins; raises BudgetSpent if its data have a budget by then.
+
+        Nothing bounds what its results tell, so it is counted and not added to ε.
+        """
+        if not self._mine.without_noise:
+            self._write(msgspec.structs.replace(self._mine, without_noise=True))
+
     def check_plan(self, event: Spent, rounds: int) -> None:
         """Raises BudgetSpent if so many more rounds would exceed the budget of all runs on the data.
 
@@ -300,6 +308,8 @@ class Ledger:
         """Replaces this run's record in the file, within the budget of all runs, while nobody else writes."""
         with nullcontext(-1) if self._path is None else lock_ledger(self._path) as lock:
             state, found = self._latest()
+            if checked and record.without_noise and state.budget is not None:
+                raise PlanExceeds(state, math.inf, self._where())
             if checked and state.exceeds(record.rho - self._mine.rho):
                 after = state.epsilon_of(state.rho + record.rho - self._mine.rho)
                 raise BudgetSpent({"all runs on these data": after}, state.budget or 0.0)

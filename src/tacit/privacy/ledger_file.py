@@ -97,6 +97,8 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Unit of privacy: "user" or "sample"."""
     mechanism: str = ""
     """Description of the noise."""
+    without_noise: bool = False
+    """Whether the run has no noise. No ε bounds what its results tell, so it is counted and not added up."""
 
     def payments(self, party: Party) -> list[tuple[int, Spent]]:
         """Returns every payment of a party: the round, and its loss."""
@@ -164,8 +166,18 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def unit(self) -> str:
-        """Unit of the total: "user" if every run protects users, "sample" otherwise."""
-        return "user" if all(run.unit == "user" for run in self.runs) else "sample"
+        """Unit of the total: "user" if every run with noise protects users, "sample" otherwise."""
+        return "user" if all(run.unit == "user" for run in self.with_noise) else "sample"
+
+    @property
+    def with_noise(self) -> tuple[RunRecord, ...]:
+        """The runs that ε is of."""
+        return tuple(run for run in self.runs if not run.without_noise)
+
+    @property
+    def without_noise(self) -> int:
+        """Number of recorded runs without noise, which ε does not count."""
+        return len(self.runs) - len(self.with_noise)
 
     def epsilon_of(self, rho: float) -> float:
         """Returns the ε of some ρ at the δ of the ledger."""

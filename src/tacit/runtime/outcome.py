@@ -124,7 +124,7 @@ def merge_endings(
     leading = endings.get(SERVER)
     sources = [leading] if leading is not None and leading.average is not None else list(finished.values())
     contributors = {party for ending in sources for party in ending.contributors}
-    if leading is None and len(finished) > 1:
+    if agreement.protocol.server is None:
         contributors -= _find_unheard(finished)
     clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
     return Outcome(

@@ -116,3 +116,19 @@ def test_a_ledger_of_an_earlier_release_is_shown(run):
     for given in (("--budget", "0"), ("--budget", "nan"), ("--delta", "0.1")):
         assert run("ledger", "new.json", *given, code=2).stderr.startswith("error[config]")
         assert not Path("new.json").exists()
+
+
+def test_runs_without_noise_are_shown_where_epsilon_is(run):
+    run("train", "scenario.toml", "--folder", "run")
+    assert "ε counts runs with noise; none without noise is recorded" in run("ledger", "clinic/ledger.json").stdout
+    plain = SCENARIO[: SCENARIO.index("[privacy]")]
+    Path("plain.toml").write_text(plain, encoding="utf-8")
+    run("train", "plain.toml", "--folder", "plain")
+    found = json.loads(run("ledger", "clinic/ledger.json", "--json").stdout)
+    assert found["not_counted"] == [{"code": "runs-without-noise", "runs": 1}]
+    assert [each["without_noise"] for each in found["runs"]] == [False, True]
+    assert found["runs"][1]["epsilon_alone"] is None
+    assert found["epsilon"] == found["runs"][0]["epsilon_alone"]
+    said = " ".join(run("ledger", "clinic/ledger.json").stdout.split())
+    assert "1 run with noise on data" in said
+    assert "ε does not count 1 run without noise" in said

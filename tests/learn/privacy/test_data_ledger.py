@@ -263,3 +263,53 @@ def test_a_run_that_was_over_reports_what_its_ledger_says(clinic, tmp_path):
     again = train(scenario(clinic), folder=tmp_path / "two", resume=True)
     assert again.notes[-1] == run.notes[-1]
     assert again.notes[-1].startswith("2 runs on these data")
+
+
+# --- runs without noise ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_noise_is_recorded_in_the_ledger_of_its_data_and_not_in_epsilon(clinic, tmp_path):
+    """It was nowhere, and ε read as if it bounded everything that was ever told about the data."""
+    plain = scenario(clinic, privacy=None)
+    train(plain, folder=tmp_path / "before")
+    assert not (clinic / LEDGER).exists(), "nobody keeps an ε of these data"
+    train(scenario(clinic), folder=tmp_path / "one")
+    spent = read_ledger(clinic / LEDGER)
+    assert spent.without_noise == 0
+    for folder in ("plain", "plain again"):  # the same run, which tells the same: it is recorded once
+        train(plain, folder=tmp_path / folder)
+    train(plain, folder=tmp_path / "plain", resume=True)
+    train(scenario(clinic, privacy=None, seed=5), folder=tmp_path / "another")
+    state = read_ledger(clinic / LEDGER)
+    assert state.without_noise == 2
+    assert (state.epsilon, state.unit, len(state.with_noise)) == (spent.epsilon, spent.unit, 1)
+    assert all(each.began and each.run.endswith("without noise") for each in state.runs if each.without_noise)
+    run = train(scenario(clinic, seed=2), folder=tmp_path / "two")
+    assert run.notes[-1].startswith("2 runs on these data")
+    assert run.notes[-1].endswith("; not counted: 2 runs without noise")
+
+
+def test_a_run_without_noise_on_changed_data_is_asked_about_and_nothing_is_remembered(clinic, tmp_path):
+    train(scenario(clinic), folder=tmp_path / "one")
+    write(clinic, seed=1)
+    before = (clinic / LEDGER).read_bytes(), (clinic / f"{LEDGER}.lock").read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"this is the ledger of data .*; if these are data of the same people"
+    ) as told:
+        train(scenario(clinic, privacy=None), folder=tmp_path / "plain")
+    assert "\n" not in str(told.value)
+    assert told.value.code == "config"
+    assert ((clinic / LEDGER).read_bytes(), (clinic / f"{LEDGER}.lock").read_bytes()) == before
+    train(scenario(clinic, privacy=None), folder=tmp_path / "plain", people="same")
+    assert read_ledger(clinic / LEDGER).without_noise == 1
+
+
+def test_a_budget_that_is_set_meanwhile_stops_a_run_without_noise(clinic, tmp_path):
+    train(scenario(clinic), folder=tmp_path / "one")
+    data = load_data(scenario(clinic).data, 0).source_digest
+    ledger = Ledger("plain", path=clinic / LEDGER, data=data)
+    set_budget(clinic / LEDGER, 9.0)
+    before = (clinic / LEDGER).read_bytes()
+    with pytest.raises(BudgetSpent, match="would spend ε = inf"):
+        ledger.record_without_noise()
+    assert (clinic / LEDGER).read_bytes() == before

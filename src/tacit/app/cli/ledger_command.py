@@ -15,6 +15,8 @@ from tacit.core.errors import ConfigError
 from tacit.privacy import LedgerState, RunRecord, read_ledger, set_budget
 
 app = typer.Typer()
+WITHOUT_NOISE = "runs-without-noise"
+"""Code of the runs that ε does not count."""
 LONGEST_NAME = 28
 """Characters of a run's name that are shown as they are."""
 
@@ -51,6 +53,7 @@ def _describe_ledger(state: LedgerState) -> dict[str, Any]:
         "budget": state.budget,
         "epsilon": state.epsilon,
         "left": None if state.budget is None else state.left,
+        "not_counted": [{"code": WITHOUT_NOISE, "runs": state.without_noise}],
         "runs": [_describe_run(state, each) for each in state.runs],
     }
 
@@ -63,7 +66,8 @@ def _describe_run(state: LedgerState, run: RunRecord) -> dict[str, Any]:
         "parties": len(run.spent),
         "unit": run.unit or None,
         "mechanism": run.mechanism or None,
-        "epsilon_alone": state.epsilon_of(run.rho),
+        "without_noise": run.without_noise,
+        "epsilon_alone": None if run.without_noise else state.epsilon_of(run.rho),
         "epsilon_together": _spent_until(state, run),
     }
 
@@ -82,15 +86,26 @@ def _shorten_name(run: str) -> str:
 def _render_ledger(state: LedgerState) -> Group:
     table = AdaptiveTable("run", "began", "rounds", "noise", "ε alone", "ε together", box=None, pad_edge=False)
     for run in state.runs:
-        noise = run.mechanism or "not recorded"
-        alone, together = state.epsilon_of(run.rho), _spent_until(state, run)
+        noise = "none" if run.without_noise else run.mechanism or "not recorded"
+        alone = "no bound" if run.without_noise else f"{state.epsilon_of(run.rho):.4g}"
+        together = "not counted" if run.without_noise else f"{_spent_until(state, run):.4g}"
+        rounds = "" if run.without_noise else str(run.rounds)
         began = run.began[:16].replace("T", " ") or "not recorded"
         per = f"per {run.unit}: " if run.unit else ""
         name = Text(_shorten_name(run.run))
-        table.add_row(name, began, str(run.rounds), Text(per + noise), f"{alone:.4g}", f"{together:.4g}")
+        table.add_row(name, began, rounds, Text(per + noise), alone, together)
     of = f"data {state.data[:16]}" if state.data else "no named data"
-    runs = format_count(len(state.runs), "run")
+    runs = format_count(len(state.with_noise), "run with noise", "runs with noise")
     total = f"{runs} on {of}: ε = {state.epsilon:.4g} together, per {state.unit}, δ = {state.delta:g}"
     if state.budget is not None:
         total += f"; {state.left:.4g} is left of the budget of {state.budget:g}"
-    return Group(table, "", Text(total)) if state.runs else Group(Text(total))
+    lines = Text(total), Text(_describe_uncounted(state))
+    return Group(table, "", *lines) if state.runs else Group(*lines)
+
+
+def _describe_uncounted(state: LedgerState) -> str:
+    """Returns a sentence on the runs that ε does not count."""
+    if not state.without_noise:
+        return "ε counts runs with noise; none without noise is recorded here"
+    runs = format_count(state.without_noise, "run")
+    return f"ε does not count {runs} without noise: nothing bounds what their results tell whoever saw them"

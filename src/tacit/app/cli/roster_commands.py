@@ -237,7 +237,7 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
 def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
     del debug
-    _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins."], as_json)
+    _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins.", *KEPT], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
@@ -253,6 +253,13 @@ def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
         {**_describe_roster(listed, Path(file)), "audit": says},
         tables.render_roster(listed, [*_missing(listed), *says]),
     )
+
+
+KEPT = (
+    "Everybody keeps its folder of rounds (NAME.rounds): the lineage in it goes on in the new session.",
+    "If the protocol is another one, keep the folder under another name (mv), and name it back with the old protocol.",
+)
+"""Lines on what a new session keeps, and what to do with folders of another protocol."""
 
 
 def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:

@@ -184,15 +184,28 @@ def refuse_without_noise(place: LedgerPlace) -> None:
             raise PlanExceeds(state, math.inf, f" ({place.path})")
 
 
+def record_without_noise(place: LedgerPlace, run: str, data: Dataset) -> None:
+    """Records a run without noise in the ledger of its data, if they have one; ε does not count it.
+
+    Data without a ledger get none by this: nobody keeps an ε of theirs.
+    """
+    if not place.of_data or place.path is None or not place.path.exists():
+        return
+    began = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
+    ledger = Ledger(f"{run}, without noise", path=place.path, data=data.source_digest, people=place.people, began=began)
+    ledger.record_without_noise()
+
+
 def describe_total(ledger: Ledger | None, place: LedgerPlace) -> tuple[str, ...]:
     """Returns a note on what all runs on some data have spent together."""
     if ledger is None or not place.of_data:
         return ()
     # A run that was over before has paid nothing now, so what it opened knows nothing.
     state = ledger.state if ledger.path is not None or place.path is None else read_ledger(place.path)
+    others = f"; not counted: {format_count(state.without_noise, 'run')} without noise" if state.without_noise else ""
     return (
-        f"{format_count(len(state.runs), 'run')} on these data spent ε = {state.epsilon:.4g} together, "
-        f"per {state.unit} at δ = {state.delta:g} ({place.path})",
+        f"{format_count(len(state.with_noise), 'run')} on these data spent ε = {state.epsilon:.4g} together, "
+        f"per {state.unit} at δ = {state.delta:g} ({place.path}){others}",
     )
 
 

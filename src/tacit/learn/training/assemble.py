@@ -29,6 +29,7 @@ from tacit.learn.privacy.data_ledger import (
     check_planned_rounds,
     describe_mechanism,
     place_beside_data,
+    record_without_noise,
     refuse_without_noise,
 )
 from tacit.learn.privacy.dp_plan import NoisePlan, plan_noise
@@ -191,7 +192,16 @@ def assemble_run(
     found = AssembledRun(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
         _protect_rounds(found, scenario.privacy, private, place, secret)
+    else:
+        record_without_noise(place, _name_run(found), loaded)
     return found
+
+
+def _name_run(found: AssembledRun) -> str:
+    """Returns the name of a run in a ledger: its scenario, its data, and its model with the starting weights."""
+    cohort = found.training.cohort
+    model = cohort.model.digest(cohort.matrix[0])
+    return f"scenario {found.scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}"
 
 
 def _protect_rounds(
@@ -200,9 +210,8 @@ def _protect_rounds(
     """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
     # A release that was paid for is repeated without payment, so the run must be the same in all that decides it.
-    model = training.cohort.model.digest(training.cohort.matrix[0])
     noise = hashlib.sha256(secret).hexdigest()
-    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}, noise {noise[:32]}"
+    run = f"{_name_run(found)}, noise {noise[:32]}"
     ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
         raise JournalError(f"{place.path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")

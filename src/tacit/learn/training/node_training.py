@@ -41,6 +41,7 @@ from tacit.learn.privacy.data_ledger import (
     choose_node_ledger,
     describe_mechanism,
     describe_total,
+    record_without_noise,
     refuse_without_noise,
 )
 from tacit.learn.privacy.dp_plan import NoisePlan, plan_noise
@@ -465,6 +466,7 @@ def _open_ledger(
     """Opens the ledger of a party, and returns it with what a round spends; both None without noise."""
     if private is None or scenario.privacy is None:
         refuse_without_noise(paid_at)
+        record_without_noise(paid_at, f"{roster.federation} {scenario.digest}", data)
         return None, None
     mechanism = describe_mechanism(scenario, private.sigma, private.honest)
     ledger = paid_at.open(f"{roster.federation} {scenario.digest}", scenario.privacy, data, mechanism)

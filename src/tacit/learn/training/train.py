@@ -205,7 +205,7 @@ def _place_ledger(
     """Returns where a run pays for its noise; of a run without noise, where others on its data do."""
     if scenario.privacy is not None:
         return choose_ledger(scenario, folder, given, people, own_data=own_data)
-    return place_beside_data(scenario, given)
+    return place_beside_data(scenario, given, people)
 
 
 def _restore_run(

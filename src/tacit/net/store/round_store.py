@@ -51,7 +51,7 @@ import numpy as np
 
 from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import ConfigError, JournalError
+from tacit.core.errors import ConfigError, JournalError, OtherProtocol
 from tacit.core.protocol import Protocol, State
 from tacit.core.suite import Buffer, Party, Update, Vector
 from tacit.net.store import log
@@ -99,14 +99,29 @@ class ResumePoint:
     _state: bytes | None = None
     _owner: int | None = None
     _blobs: Mapping[bytes, Buffer] = field(default_factory=dict)
+    _folder: Path = Path()
 
     def state_of(self, protocol: Protocol) -> State | None:
-        """Returns the last saved state, or None; raises JournalError if it is another party's."""
-        whose = None if self._owner is None else (self.party, self._owner)
-        return None if self._state is None else protocol.decode_state(self._state, whose, self._blobs)
+        """Returns the last saved state, or None; raises JournalError if it is another party's or protocol's."""
+        if self._state is None:
+            return None
+        try:
+            whose = None if self._owner is None else (self.party, self._owner)
+            return protocol.decode_state(self._state, whose, self._blobs)
+        except OtherProtocol as error:
+            # The state protects its party in later rounds of its protocol, so the folder is renamed, never emptied.
+            raise OtherProtocol(error.before, error.now, keep_folder(self._folder, error.before)) from None
 
     def __repr__(self) -> str:
         return f"ResumePoint({self.party}, round {self.number}{'' if self.journal is None else ', interrupted'})"
+
+
+def keep_folder(folder: Path, label: str) -> str:
+    """Returns the advice to keep a folder under another name and to let a new one begin."""
+    return (
+        f"keep {folder.name}, which protects the model in it, under another name, and start again: "
+        f"mv {folder} {folder.with_name(f'{folder.stem}.{label}{folder.suffix}')}"
+    )
 
 
 class StoredAverage(NamedTuple):
@@ -245,7 +260,9 @@ class RoundStore:
             elif here and round_.ended:
                 ending = self._ending(self._index.read(StoredEnding))
             self._log_end = pieces[-1].end if pieces else RecordLog.start
-            return ResumePoint(self.party, round_.number, journal, update, ending, state, self._saved.owner, parts)
+            return ResumePoint(
+                self.party, round_.number, journal, update, ending, state, self._saved.owner, parts, self._folder
+            )
 
     def _recover(self) -> tuple[list[LogEntry], JournalError | None]:
         """Returns the log entries of the present round, and the error if they are damaged; drops leftovers."""

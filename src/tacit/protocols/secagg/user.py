@@ -173,8 +173,8 @@ def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) 
     before = f"with {', '.join(state.batch)}" if len(state.batch) > 1 else "in no batch"
     would = f"would sum us with {', '.join(now)}" if len(now) > 1 else "could sum us without some of them"
     raise blame_server(
-        f"it {would}; we were summed {before} before, and could be told apart; go back to the earlier settings or, to "
-        f"give up what they hide, stop this party, move its state folder away, and begin a new session"
+        f"it {would}; we were summed {before} before, and could be told apart; go back to the earlier settings, with "
+        f"which nobody is"
     )
 
 
