@@ -1,12 +1,21 @@
 """The two ways to solve what a coalition knows agree with each other, and with plain rank arithmetic."""
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.auditing.engine.linear import RowSpace, SmallRowSpace, smallest_class, solve_forms
+from tacit.auditing.engine.linear import (
+    SMALL_PRIME,
+    RowSpace,
+    SmallRowSpace,
+    smallest_class,
+    smallest_support,
+    solve_forms,
+)
 from tacit.auditing.engine.rows import Rows
 from tacit.auditing.symbolic.forms import Form
 
@@ -104,3 +113,31 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
     assert set(rows.columns.unknowns_at(np.flatnonzero(given_away))) == single
     told = [set(peeled.columns.unknowns_at(peeled.column[peeled.row == row])) for row in range(peeled.count)]
     assert told == [each for each in rest if each]
+
+
+@pytest.mark.parametrize(
+    ("rows", "smallest"),
+    [
+        ([[1, 1, 0], [1, 1, 0]], 2),
+        ([[1, 1, 1, 1], [2, 2, 2, 2], [0, 0, 0, 0]], 4),
+        ([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]], 2),
+        ([[SMALL_PRIME, 0, 0], [0, 1, 1]], 2),
+        ([[0, 0]], None),
+    ],
+)
+def test_rows_that_follow_from_others_do_not_make_a_support_smaller(rows, smallest):
+    assert smallest_support(np.array(rows)) == smallest
+
+
+def test_the_smallest_support_is_that_of_all_combinations():
+    # Factors of the combination with the fewest columns are minors, by Cramer's rule: at most 4 for rows like these.
+    factors = np.array(list(product(range(-4, 5), repeat=4)))
+    rng, dependent = np.random.default_rng(0), 0
+    for _ in range(300):
+        rows = rng.integers(-1, 2, size=(4, int(rng.integers(2, 8))))
+        rows[3] = rows[int(rng.integers(0, 4))]
+        spoken = np.count_nonzero(factors @ rows, axis=1)
+        assert smallest_support(rows) == (spoken[spoken > 0].min() if spoken.any() else None), rows
+        assert smallest_support(rows[:3]) == smallest_support(np.concatenate([rows[:3], rows[:3]])), rows
+        dependent += bool((rows[:3] == rows[3]).all(axis=1).any())
+    assert dependent > 100

@@ -271,12 +271,14 @@ def smallest_support(rows: NDArray[np.int64]) -> int | None:
     """Returns the relaxed T of paper 002: of how many columns, at least, any combination of the rows speaks.
 
     That is the least distance of a linear code, for which nothing much better is known than to try all sets of columns
-    by size. None if there are too many of them, or no rows.
+    by size. Rows are taken modulo the small prime, and may depend on each other. None if there are too many sets, or no
+    row that is not zero.
     """
-    rank = len(rows)
-    if not rank:
-        return None
-    spoken = [int(column) for column in np.flatnonzero(rows.any(axis=0))]
+    echelon = Echelon(rows.shape[1])
+    for row in rows:
+        echelon.take(row)
+    basis = echelon.matrix
+    spoken = [int(column) for column in np.flatnonzero(basis.any(axis=0))]
     tried = 0
     for size in range(1, len(spoken) + 1):
         for columns in combinations(spoken, size):
@@ -284,7 +286,7 @@ def smallest_support(rows: NDArray[np.int64]) -> int | None:
             if tried > MOST_SUPPORTS:
                 return None
             # Some combination speaks of these columns alone exactly if the others no longer tell all rows apart.
-            if _rank(np.delete(rows, columns, axis=1)) < rank:
+            if _rank(np.delete(basis, columns, axis=1)) < len(basis):
                 return size
     return None
 
