@@ -8,7 +8,7 @@ from tacit.lab.papers.reproduction import Reproduction
 
 __all__ = ["find", "names"]
 
-SHARED = ("eavesdroppers", "exchange", "neighbours", "peers", "risk", "theorems")
+SHARED = ("eavesdroppers", "exchange", "faithful", "neighbours", "peers", "risk", "theorems")
 """Modules that several tables or figures of a paper use."""
 
 
