@@ -6,8 +6,9 @@ import pytest
 
 from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
-from tacit.lab.papers.p004 import fig6, table2, table4, table5
+from tacit.lab.papers.p004 import fig6, nodes, table2, table4, table5
 from tacit.lab.papers.p004.exchange import MODEL, ExchangeCost, gamma_bytes, measure_exchange, second_neighbours
+from tacit.lab.papers.p004.neighbours import CesarComparison, NeighbourResult
 from tacit.lab.papers.p004.table4 import DegreeCosts
 from tacit.lab.papers.p004.table5 import NodeCosts
 
@@ -134,3 +135,18 @@ def test_whole(name):
             or "Theorem 5" in row.what
         )
         assert row.agrees in ((False,) if deployed else (True, None)), row
+
+
+def test_rows_on_48_nodes_are_the_declared_ones_and_compare_shares_and_bytes_only():
+    def result(shared, size):
+        return NeighbourResult(20.0, 20.0, {"parameters": size}, shared, ((1.0, 20.0),))
+
+    for setting in nodes.SETTINGS:
+        right = [result(setting.beta, 0.999e6 * nodes.printed_ratio(setting))] * 2
+        found = CesarComparison(setting, right, [result(setting.beta, 1e6)] * 2)
+        rows = nodes.rows_of(found, nodes.EFFORT["small"])
+        assert {row.what for row in rows} <= {row.what for row in nodes.REPRODUCTION.declared}
+        assert [row.verdict for row in rows] == [*["agrees"] * 3, "not_comparable"]
+        wasteful = CesarComparison(setting, [result(setting.beta - 0.05, 2e6)] * 2, [result(setting.beta, 1e6)] * 2)
+        rows = nodes.rows_of(wasteful, nodes.EFFORT["small"])
+        assert [row.verdict for row in rows] == ["differs", "agrees", "differs", "not_comparable"]

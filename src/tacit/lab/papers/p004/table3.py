@@ -148,7 +148,9 @@ def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> lis
     rows = []
     if near is not None:
         share = setting.beta if printed is None else printed[0] / 100
-        rule = ratio_by_rule(setting.sharing, setting.degree, setting.alpha, share, _second_neighbours(setting.degree))
+        rule = ratio_by_rule(
+            setting.sharing, setting.degree, setting.alpha, share, mean_second_neighbours(setting.degree)
+        )
         rows.append(
             unruled_row(
                 f"bytes of CESAR over D-PSGD by the paper's rule: {setting}",
@@ -171,7 +173,7 @@ def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> lis
     return rows
 
 
-def _second_neighbours(degree: int) -> float:
+def mean_second_neighbours(degree: int) -> float:
     """Returns how many nodes are two hops away among the paper's 48."""
     graphs = regular_graphs(NODES, degree, GRAPHS, generator(degree, "table 3"))
     return float(second_neighbours(graphs).mean())
