@@ -1,6 +1,8 @@
 """Declared rows, and the page of all reproductions with its summary."""
 
 import runpy
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,28 @@ def test_rows_that_were_not_run_come_with_the_command(page_module):
     lines = "\n".join(page_module["_not_run"](type(what)("000-fig6", "", what.run, declared=(GAP,)), {}))
     assert "--run 000-fig6" in lines
     assert "- gap" in lines
+
+
+def sizes_of(name):
+    """Returns the sizes of both scales as plain data; None where there are none."""
+    module = import_module(papers.find(name).run.__module__)
+    sizes = getattr(module, "SIZES", None)
+    return {scale: asdict(size) for scale, size in sizes.items()} if sizes and is_dataclass(sizes["small"]) else None
+
+
+def flatten(value):
+    if isinstance(value, dict):
+        return [each for part in value.values() for each in flatten(part)]
+    if isinstance(value, (list, tuple)):
+        return [each for part in value for each in flatten(part)]
+    return [value]
+
+
+@pytest.mark.parametrize("name", [name for name in papers.names() if sizes_of(name)])
+def test_sizes_that_differ_from_the_papers_are_listed_as_changed(name):
+    sizes, changed = sizes_of(name), "\n".join(papers.find(name).changed)
+    for key, small in sizes["small"].items():
+        if small != sizes["paper"][key]:
+            numbers = [each for each in flatten(small) if each not in flatten(sizes["paper"][key])]
+            missing = [each for each in numbers if isinstance(each, (int, float)) and f"{each:,}" not in changed]
+            assert not missing, f"{name}: {key} {missing}"

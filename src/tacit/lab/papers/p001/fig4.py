@@ -185,6 +185,7 @@ def chart_of(table: Table, flat: Mapping[str, EavesdropperScores]) -> Chart:
     )
 
 
+_SMALL, _PAPER = SIZES["small"], SIZES["paper"]
 REPRODUCTION = Reproduction(
     name="001-fig4",
     title="Weak and strong eavesdroppers of PSGD and PPSGD (Figs. 4 and 5, Tables 1 and 2)",
@@ -202,17 +203,19 @@ REPRODUCTION = Reproduction(
         "the start, the steps and the distributions: w_i(0) ~ N(0, 1), η_t = 1/(2t), y_i(0) ~ U(0.5, 1.5), "
         "p_ii ~ U(0.1, 0.4)",
         f"the noise: Gaussian, of variance {eavesdropper_learning.NOISE:g} as in Table 3, on every x that is sent",
-        "the network and its training: inception modules as in the paper's reference [32], "
-        f"{SIZES['small'].training.modules} of 4 × {SIZES['small'].training.width} filters at small scale and "
-        f"{SIZES['paper'].training.modules} of 4 × {SIZES['paper'].training.width} at paper scale, "
-        f"{SIZES['small'].training.epochs} epochs",
-        "how a run is given to it: one series of 1600 numbers by its shape, and 16 series of 100 here; one series at "
-        "paper scale besides, which takes ten times as long",
-        f"how many eavesdroppers were trained: the mean of {SIZES['small'].repetitions} here, "
-        f"{SIZES['paper'].repetitions} at paper scale",
+        f"the training of the network: {SIZES['small'].training.epochs} epochs, at either scale",
         "the accuracies of Fig. 5",
         'misprinted: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625"; by the w* beside it, it is '
         "w² + 0.5w + 1.2625",
+    ),
+    changed=(
+        f"the network: {_SMALL.training.modules} inception modules of 4 × {_SMALL.training.width} filters at small "
+        f"scale, {_PAPER.training.modules} of 4 × {_PAPER.training.width} at paper scale; the paper has its reference "
+        "[32], which is larger",
+        f"how a run is given to it: as {APART}; the paper's shape is {FLAT}, which takes ten times as long, and which "
+        f"{_SMALL.flat} eavesdroppers of each kind get at small scale and {_PAPER.flat} at paper scale",
+        f"{_SMALL.repetitions} eavesdroppers of each kind at small scale, {_PAPER.repetitions} at paper scale; the "
+        "paper speaks of one",
     ),
     extras=("torch",),
 )

@@ -82,7 +82,7 @@ class AccuracySize:
 
 
 SIZES: dict[Scale, tuple[AccuracySize, ...]] = {
-    "small": (AccuracySize(120, 12, (6,), summed=40),),
+    "small": (AccuracySize(120, 12, (6,), summed=20),),
     "paper": (
         AccuracySize(40, 8, (2, 4), summed=300, tested=10_000),
         AccuracySize(120, 12, (2, 3, 4, 6), summed=300, tested=10_000),
@@ -322,6 +322,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     return Result((*rows, *more), tuple(charts))
 
 
+_SMALL, _PAPER = SIZES["small"][-1], SIZES["paper"][-1]
 REPRODUCTION = Reproduction(
     name="002-accuracy",
     title="Accuracy of Random, Partition and Batches, i.i.d. and not, and what the server learns",
@@ -331,12 +332,17 @@ REPRODUCTION = Reproduction(
         "figures are pictures without numbers; what is compared is what they show",
         f"local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}; the paper says nothing",
         "how data that are not i.i.d. are split: Dirichlet, α = 0.5",
-        "how many rounds: 40 summed ones, and 300 at paper scale; three seeds, and T and the pictures are of the first",
+        f"how many rounds: {_SMALL.summed} summed ones, and {_PAPER.summed} at paper scale; {_SMALL.seeds} seeds, and "
+        "T and the pictures are of the first",
         "who has which p_i: as many users with each, in random order, so that batches are mixed",
         "LeNet: LeNet-5 with 62,006 parameters",
         "N = 40 and K = 8, at paper scale besides, are those of its experiment on reconstruction",
     ),
-    changed=("small scale trains for 40 summed rounds, and has of Batches T = 6 alone",),
+    changed=(
+        f"small scale trains for {_SMALL.summed} summed rounds and is tested on {_SMALL.tested:,} samples; paper scale "
+        f"has {_PAPER.summed} and {_PAPER.tested:,}",
+        f"small scale has of Batches T = {', '.join(map(str, _SMALL.batches))} alone",
+    ),
     extras=("torch",),
     data=("cifar10",),
 )

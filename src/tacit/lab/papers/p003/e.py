@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p003.risk import (
     ASSUMED,
+    CHANGED,
     CLAIMED,
     SIGMAS,
     SIZES,
@@ -206,11 +207,15 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "as many are asked as are summed (E₀ = E), for nobody drops out here; whoever is not asked does no work",
-        "who goes on from an average: everybody, as in the proof, and beside it as printed, only who is in it",
         "line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps: θ itself in between",
         "m in Theorem 1 is all users, also where fewer are summed",
         "the proof wants η_t ≤ 2 η_{t+E}, by which it means K",
-        "small: 12,000 samples, T = 200; paper: all samples, T = 500; three runs each, whatever the scale",
+    ),
+    changed=(
+        *CHANGED,
+        "everybody goes on from an average, as in the proof; as printed, only who is in it does: beside it in rows of "
+        "its own",
+        "as many are asked as are summed (E₀ = E, where Section 3 allows E₀ ≥ E), for nobody drops out here; whoever "
+        "is not asked does no work",
     ),
 )

@@ -25,6 +25,7 @@ import msgspec
 from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
     ASSUMED,
+    CHANGED,
     REPEATED,
     SIGMAS,
     SIZES,
@@ -274,6 +275,10 @@ REPRODUCTION = Reproduction(
         "K = 1 and E = m here, so that all that is seen are sums with the noise of all users in them",
         "Theorem 1 counts on one noise vector of variance σ² in the average; Algorithm 1 has σ²/m there",
         "Theorem 4 has σ² of Theorem 1 in it; beside the calibrated σ its bound is with that one",
-        "small: 12,000 samples, T = 200; paper: all samples, T = 500; three runs each, whatever the scale",
+    ),
+    changed=(
+        *CHANGED,
+        f"models of secagg and fedavg are compared after {COMPARED} steps",
+        f"noise in the ring: {RING.users} users, T = {RING.steps} and one run, at either scale",
     ),
 )

@@ -54,9 +54,8 @@ UNSTATED = (
     f"G = {LIPSCHITZ:g}, which no sample's gradient exceeds; Theorem 4 wants it of J_j, λ N(θ) included: see the row",
     f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}; steps are on all samples of a user",
     "neighbouring data: one sample of one user is replaced",
-    "averages by fedavg, which gives secagg's bit for bit in a small part of the time",
 )
-"""What all that is run here shares."""
+"""Choices that all runs of Algorithm 1 share."""
 CLAIMED = 1.0
 """The ε that Theorem 1 claims where K or E varies."""
 SIGMAS: dict[Sigma, str] = {"paper": "Theorem 1's σ", "calibrated": "calibrated σ"}
@@ -189,6 +188,16 @@ class RiskSize:
 REPEATED = b"for everybody to repeat"
 """What noise follows from here, where there is nobody to protect."""
 SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 3), "paper": RiskSize(None, 500, 3)}
+_SMALL, _PAPER = SIZES["small"], SIZES["paper"]
+CHANGED = (
+    "averages by fedavg, where Algorithm 1 has secure aggregation; they are secagg's bit for bit, in a small part of "
+    "the time",
+    f"small scale has {_SMALL.samples:,} samples and T = {_SMALL.steps}; paper scale has all samples and T = "
+    f"{_PAPER.steps}",
+    f"m = {_SMALL.users} users and {_SMALL.seeds} runs each, at either scale; the paper has theorems for any m, T and "
+    "number of samples, and states no experiment",
+)
+"""What all runs of Algorithm 1 change, the sizes of the scales among it."""
 
 
 @dataclass(frozen=True)
