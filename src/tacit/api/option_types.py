@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """Options that every protocol has. Everyone in a federation must have the same."""
+    """Options that every protocol has. All parties of a federation must use the same."""
 
     bits: Literal[16, 32, 64]
-    """Ring Z_2^bits: 16, 32 or 64 bits an entry, in memory and on the wire. Default: 32."""
+    """Ring Z_2^bits: 16, 32 or 64 bits per entry, in memory and on the wire. Default: 32."""
     clip: float
-    """Entries beyond ±clip are clipped, counted, and warned about. Default: 32.0."""
+    """Entries beyond ±clip are clipped and counted, and cause a warning. Default: 32.0."""
     max_weight: float
-    """The largest weight a party may have. Default: 1.0."""
+    """The largest weight that a party may have. Default: 1.0."""
     weighted: bool
-    """Whether parties have different weights. They always may with a server, whose ring carries them anyway. Default:
+    """Whether parties have different weights. With a server they always may: its ring carries weights anyway. Default:
     False."""
     noise: float
-    """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks.
-    Default: 0.0."""
+    """Standard deviation of the noise that each party adds to every entry, in the ring and under its masks. Default:
+    0.0."""
     norm: float | None
-    """Vectors longer than this (by the square root of the sum of squares) are scaled down to it. Default: None."""
+    """Largest length (L2 norm) of a vector. Longer vectors are scaled down to it. Default: None."""
     rounding: Literal["auto", "nearest", "stochastic"]
-    """Whether entries are rounded to the nearest step of the ring, or at random so that the mean is exact. "auto" is
+    """Whether entries are rounded to the nearest step of the ring, or at random with the exact mean. "auto" is
     stochastic with 16 bits and nearest with more. Default: 'auto'."""
     allow_leaks: bool
-    """Accept settings that expose a single vector to somebody. Default: False."""
+    """Whether to accept settings that expose a single party's vector. Default: False."""
     include: Sequence[str] | None
-    """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set. Default:
+    """The arrays of a model to average, by names or patterns such as "conv*". Default: all arrays of floats. Default:
     None."""
     exclude: Sequence[str]
-    """The arrays of a model that stay as they are, by names or patterns such as "head.*". Default: ()."""
+    """The arrays of a model to leave as they are, by names or patterns such as "head.*". Default: ()."""
 
 
 class StarOptions(Options, total=False):
