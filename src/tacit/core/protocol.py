@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allow_leaks: bool = False
     """Whether to accept settings that expose a single party's vector."""
     include: tuple[str, ...] | None = None
-    """The arrays of a model to average, by names or patterns such as "conv*". Default: all arrays of floats."""
+    """The arrays of a model to average, by names or patterns such as "conv*"; all arrays of floats unless set."""
     exclude: tuple[str, ...] = ()
     """The arrays of a model to leave as they are, by names or patterns such as "head.*"."""
 
