@@ -52,7 +52,15 @@ def names_from(given: Any) -> Any:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings that every protocol has. All parties of a federation must use the same."""
+    """Settings that every protocol has. All parties of a federation must use the same.
+
+    A protocol with options of its own declares a subclass:
+
+    >>> class CautiousSettings(Settings, frozen=True, kw_only=True):
+    ...     patience: int = 3
+    >>> CautiousSettings(bits=64).patience
+    3
+    """
 
     bits: int = 32
     """Ring Z_2^bits: 16, 32 or 64 bits per entry, in memory and on the wire."""
@@ -404,6 +412,10 @@ class Protocol:
 
     def settings_from(self, options: Mapping[str, Any], beside: Collection[str] = ()) -> Settings:
         """Returns the settings for some options; raises ConfigError with every problem.
+
+        >>> from tacit.protocols import find
+        >>> find("fedavg").settings_from({"bits": 64}).bits
+        64
 
         Args:
             options: The options, by name.

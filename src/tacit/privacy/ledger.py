@@ -373,7 +373,15 @@ class PlanExceeds(BudgetSpent):
 
 
 def read_ledger(path: str | Path) -> LedgerState:
-    """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged."""
+    """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = f"{folder}/ledger.json"
+    ...     Ledger("my run", path=path).spend(["a", "b"], Spent.of(20.0))
+    ...     round(read_ledger(path).epsilon, 3)
+    0.241
+    """
     state = load_ledger(Path(path), f" ({path})")
     if state is None:
         gone = " any more, though one was written" if was_written(Path(path)) else ""
@@ -385,6 +393,11 @@ def set_budget(path: str | Path, budget: float, delta: float | None = None) -> L
     """Sets the ε that all runs on some data may spend together, and returns the new state.
 
     It may be called before the first run.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     set_budget(f"{folder}/ledger.json", 8.0).budget
+    8.0
 
     Args:
         path: File of the ledger.

@@ -49,7 +49,13 @@ class Traffic:
 
 @dataclass
 class Outcome:
-    """The result of one round, for every party that finished it."""
+    """The result of one round, for every party that finished it.
+
+    >>> import tacit
+    >>> outcome = tacit.aggregate([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "secagg")
+    >>> outcome.contributors, outcome.average["p0"].round(6).tolist()
+    (('p0', 'p1', 'p2'), [3.0, 4.0])
+    """
 
     average: dict[Party, Any]
     """The average of each party that finished: the shared one with a server, its own without."""
