@@ -52,15 +52,7 @@ def names_from(given: Any) -> Any:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings that every protocol has. All parties of a federation must use the same.
-
-    A protocol with options of its own declares a subclass:
-
-    >>> class CautiousSettings(Settings, frozen=True, kw_only=True):
-    ...     patience: int = 3
-    >>> CautiousSettings(bits=64).patience
-    3
-    """
+    """Settings that every protocol has. All parties of a federation must use the same."""
 
     bits: int = 32
     """Ring Z_2^bits: 16, 32 or 64 bits per entry, in memory and on the wire."""

@@ -1,8 +1,7 @@
 """Node of a federation: one party, or the server, on a network, with its participant, its store and its transport.
 
-A node follows the contract of `runtime.round`: the record of every call of its participant is on disk before any
-message of that call is sent, and an envelope is acknowledged once it is on disk. So a node can be killed at any moment,
-and resumes from its folder.
+A node follows the contract of `runtime.round`: the record of a call is on disk before its messages are sent, and an
+envelope is acknowledged once it is on disk. So a node can be killed at any moment, and resumes from its folder.
 """
 
 import asyncio
