@@ -82,7 +82,7 @@ class Link:
     dropped: dict[Party, Drop] = field(default_factory=dict)
     """Parties that this party excluded, or that dropped out, and why."""
     cure: str = ""
-    """What to do if too few parties are left; part of the error."""
+    """Remedy that the error names if too few are left."""
 
     @property
     def place(self) -> int:

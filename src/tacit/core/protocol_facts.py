@@ -32,9 +32,9 @@ class Promise:
     """The statement that a claim makes for given settings and a given coalition."""
 
     exposed: bool
-    """True if the paper says that every party is exposed; False if it says that none is."""
+    """Whether the paper says that everybody is exposed. Otherwise it says that nobody is."""
     because: str
-    """The conditions of the claim, with their values here."""
+    """The conditions of the claim, as they are met here."""
 
 
 PromiseRule: TypeAlias = Callable[[Any, Collection[Party], int], Promise | None]
@@ -72,7 +72,7 @@ class CoalitionQuery:
 
 
 class ArgumentCode(StrEnum):
-    """Name of an argument of a shipped protocol. `docs/arguments.md` proves it under this heading."""
+    """Name of an argument of a shipped protocol: the heading under which `docs/arguments.md` states and proves it."""
 
     ONE_SUM = "one sum"
     CIRCLE = "circle"

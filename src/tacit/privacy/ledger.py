@@ -177,7 +177,7 @@ class Ledger:
             raise ConfigError(f"round {number!r} cannot be; give a whole number from 0 on, or none for the next one")
         if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
             raise ConfigError(f"ρ = {event.rho!r} cannot be; give a number from 0 on")
-        event = Spent(float(event.rho), event.gaussian)  # the same form as read from a file
+        event = Spent(float(event.rho), event.gaussian)  # in the form that a file is read into
         fresh = [party for party in names if not self._paid(party, event, number, release)]
         if self.budget is not None:
             after = {party: self._compose([*self._mine.losses(party), (event, 1)]) for party in fresh}
@@ -365,7 +365,7 @@ class PlanExceeds(BudgetSpent):
         after, alone = state.epsilon_of(state.rho + planned), state.epsilon_of(planned)
         super().__init__({"all runs on these data": after}, state.budget or 0.0)
         self.left = state.left
-        """The largest ε that another run may spend."""
+        """The largest ε that one more run may spend."""
         self.args = (
             f"this run would spend ε = {alone:.4g}, and {self.left:.4g} is left of the budget of {state.budget:g} at "
             f"δ = {state.delta:g}{where}; plan for less",

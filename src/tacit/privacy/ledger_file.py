@@ -42,9 +42,9 @@ KIND = "tacit ledger"
 VERSION = 2
 """Version of the file format."""
 CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
-"""Remedy for a ledger that cannot be continued from."""
+"""Remedy for a ledger that cannot be continued."""
 OLDER = "it is an older copy; put the newest back"
-"""Cause and remedy for a ledger whose hash is not in its lock file."""
+"""Cause and remedy of a ledger that its lock file does not know."""
 KEPT_RELEASES = 2
 """Number of rounds whose releases a run remembers. Repeating an earlier round, from a checkpoint, is paid for again."""
 ROUNDING = 1e-9

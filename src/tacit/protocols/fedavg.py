@@ -97,7 +97,7 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
 
 
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
-    """Coroutine of the server, which sees every vector."""
+    """The server, which sees everything."""
     link.cure, ring = terms.cure, suite.ring
     present = link.parties.places(await link.gather(Here, link.parties, terms.fewest_present))
     asked, state = star.select_asked(terms, state, present, suite.entropy)

@@ -278,7 +278,7 @@ def test_a_nonce_that_is_gone_is_drawn_anew(path):
 
 
 def as_another(name, of, seed="other", **fields):
-    """Returns the card of a party that uses some or all keys of another."""
+    """Returns the card of somebody who has the keys of another, or some of them."""
     own, theirs = Credentials.generate(name, SeededEntropy(seed)), KEYS[of]
     identity = Identity(
         name,

@@ -61,7 +61,7 @@ CURE = (
     "nobody may be missing from admm: run the round again with everybody, or have a federation without those; secagg "
     "goes on without who drops out, for the price of a server"
 )
-"""Remedy that the error names when a peer drops out."""
+"""What to do where somebody is missing."""
 
 
 async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:

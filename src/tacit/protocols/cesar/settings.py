@@ -61,7 +61,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
     """The masking requirement s: the number of other nodes whose masks must cover an entry before it is sent."""
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the problems of these settings for these parties that need no further computation to find."""
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
         unmasked = [f"masking={self.masking} would send entries unmasked; use 1 or more"] * (self.masking < 1)
         return super().problems(parties) + unmasked
 

@@ -1,4 +1,4 @@
-"""Privacy arguments of `secagg` (see `docs/arguments.md`): what server and users learn, for any number of users."""
+"""The arguments for `secagg` (see `docs/arguments.md`): what a server and its users learn, for any number of users."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

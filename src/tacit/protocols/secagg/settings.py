@@ -132,7 +132,7 @@ class SecAggTerms(StarTerms):
 
     @property
     def cure(self) -> str:
-        """Remedy, with its cost, when too many users dropped out."""
+        """What to do where too many dropped out, and what it costs."""
         most, least = self.policy.most(len(self.parties)), self.fewest_present
         again = "everybody" if least == most else f"{least} or more"
         choices = [f"run the round again with {again}"]

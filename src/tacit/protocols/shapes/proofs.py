@@ -1,7 +1,7 @@
 """Privacy arguments that several protocols share: one sum of all parties, sums of neighbours, and plain vectors.
 
-`docs/arguments.md` states and proves each argument under its name. A protocol returns an argument only if its terms
-meet the conditions. All arguments assume parties that follow the protocol.
+`docs/arguments.md` states and proves each under its name. A protocol gives one only where its terms meet the
+conditions. All are about parties that follow the protocol.
 """
 
 import math

@@ -137,7 +137,7 @@ class StarTerms(Terms):
 
     @property
     def cure(self) -> str:
-        """Remedy, with its cost, when too many clients dropped out."""
+        """What to do where too many dropped out, and what it costs."""
         again = f"run the round again with {self.fewest_present} or more"
         if self.policy.least < self.threshold > 2:
             return f"{again}, or set a threshold below {self.threshold}, with which averages are of fewer"
