@@ -49,7 +49,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     lineage, u1 = select_usable_keys(accord, advertised, known)
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and last is not None and Drop.BEHIND in link.dropped.values():
-        # Too many users lack the last sum. Everyone receives it again, so that all continue from it in the next round.
+        # Too many lack the last sum. Everybody gets it once more, so that all continue from it in the next round.
         await star.announce(link, LastSum(last.before, last.round, last.contributors, bitmap(u1), last.vector))
     if state.announced is not None and last is None and Drop.BEHIND in link.dropped.values():
         link.cure = "the last average was of a model of another length: average that model first, so that all have it"

@@ -21,7 +21,7 @@ from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import CountingState, StarSettings, StarTerms
 
 CHANGES = b"changes"
-"""Suffix of the units of averages that are changes to a model."""
+"""End of the units of averages that are changes to a model."""
 SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
 
 
