@@ -13,7 +13,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property, partial
 
 import numpy as np
@@ -52,13 +51,10 @@ class Together:
     round: int
     members: int
 
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns what it is worked out from."""
-        what = f"what it sent in round {self.round}, unmasked with the shares of the {self.members} members asked in it"
-        return [(Fraction(1), [(1, what)])]
-
     def __str__(self) -> str:
-        return f"{self.victim} = {self.steps()[0][1][0][1]}"
+        from tacit.auditing.render.formulas import render_formula  # it imports this module
+
+        return render_formula(self)
 
 
 @dataclass

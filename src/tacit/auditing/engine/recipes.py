@@ -27,7 +27,7 @@ from tacit.auditing.engine.views import (
     follow,
 )
 from tacit.auditing.symbolic.forms import ONE, Unknown
-from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed
+from tacit.auditing.symbolic.suite import Agreed, KeyShare, Public, Sealed
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party, Secret, Vector
@@ -37,7 +37,7 @@ from tacit.crypto.suite import RealSuite
 from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 200
-"""Letters of a recipe that are shown where nobody asked for all of it."""
+"""The largest number of characters in the `repr` of a recipe."""
 
 Source: TypeAlias = KnownVector | Unknown
 """A vector that was seen or derived, or an unknown of a member's own."""
@@ -86,17 +86,8 @@ class Recipe:
             recovered[entry] = replay.combine(pieces, alone=True)[0]
         return recovered
 
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns how the first entry that is exposed is worked out: factors of sums of so many times what."""
-        pieces = self.pieces[min(self.pieces)]
-        found = [
-            (piece.factor, [(part.times, name_source(self.view, part.source)) for part in piece.parts])
-            for piece in pieces
-        ]
-        return sorted(found, key=lambda each: len(each[1]))
-
     def __str__(self) -> str:
-        return f"{self.victim} = " + _sentence(self.steps())
+        return _render(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
@@ -114,14 +105,8 @@ class SumRecipe:
     own: Mapping[tuple[Party, int], float]
     """What is taken off of the members' own vectors, by member and round."""
 
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns how the vector is worked out: factors of what."""
-        sums = [(factor, f"the sum of round {round_}") for round_, factor in self.factors.items()]
-        own = [(-factor, f"what {party} brought to round {round_}") for (party, round_), factor in self.own.items()]
-        return [(Fraction(factor).limit_denominator(10**6), [(1, what)]) for factor, what in (*sums, *own)]
-
     def __str__(self) -> str:
-        return f"{self.victim} = " + _sentence(self.steps())
+        return _render(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
@@ -290,62 +275,7 @@ class Replay:
         return self.suite.public(self.secret(meaning.of))
 
 
-# --- recipes that people can read ----------------------------------------------------------------------------------
+def _render(recipe: Recipe | SumRecipe) -> str:
+    from tacit.auditing.render.formulas import render_formula  # it imports this module
 
-MOST_STEPS = 6
-"""Steps of a recipe that are written out; there can be thousands."""
-
-
-def name_source(view: View, source: Source) -> str:
-    """Returns what an ingredient is, in words."""
-    if not isinstance(source, KnownVector):
-        if source == ONE:
-            return "1"
-        party, round_ = source[1][:2] if isinstance(source[1], tuple) else (source[1], 0)
-        when = f" in round {round_}" if round_ > 1 else ""
-        return f"{party}'s own {'vector' if source[0] in ('input', 'plain') else source[0]}{when}"
-    return _mask_named(view, source.token) if source.is_mask else _message_named(view, source.token)
-
-
-def _message_named(view: View, token: bytes) -> str:
-    address = view.address_of(token)
-    when = "".join(
-        f", {name} {number}" for name, number in (("round", address.round), ("step", address.step)) if number > 1
-    )
-    return f"what {address.sender} sent to {address.to} ({address.kind}{when})"
-
-
-def _mask_named(view: View, token: bytes) -> str:
-    how, meaning = view.how[token], view.world.meaning(token)
-    if isinstance(meaning, Made):
-        return f"a mask of {meaning.by}" + (" from its shares" if isinstance(how, FromShares) else "")
-    if isinstance(meaning, Agreed):
-        return f"the mask that {' and '.join(sorted(view.owners(meaning)))} share"
-    return "a mask"
-
-
-def _sentence(steps: Sequence[tuple[Fraction, Sequence[tuple[int, str]]]]) -> str:
-    words: list[str] = []
-    for factor, parts in steps[:MOST_STEPS]:
-        sign = -1 if (factor < 0) != (len(parts) == 1 and parts[0][0] < 0) else 1
-        size = abs(factor) * (abs(parts[0][0]) if len(parts) == 1 else 1)
-        inner = parts[0][1] if len(parts) == 1 else "(" + _sum_of(parts) + ")"
-        words.append(
-            ("- " if sign < 0 else "+ " if words else "") + ("" if size == 1 else f"{_number(size)} × ") + inner
-        )
-    more = len(steps) - MOST_STEPS
-    return " ".join(words) + (f" and {more} terms more" if more > 0 else "")
-
-
-def _sum_of(parts: Sequence[tuple[int, str]]) -> str:
-    ordered = sorted(parts, key=lambda part: part[0] < 0)
-    words: list[str] = []
-    for times, what in ordered[:MOST_STEPS]:
-        sign = "- " if times < 0 else "+ " if words else ""
-        words.append(sign + ("" if abs(times) == 1 else f"{abs(times)} × ") + what)
-    more = len(parts) - MOST_STEPS
-    return " ".join(words) + (f" and {more} more" if more > 0 else "")
-
-
-def _number(size: Fraction) -> str:
-    return str(size) if max(size.numerator, size.denominator) < 10**6 else f"{float(size):.6g}"
+    return render_formula(recipe)

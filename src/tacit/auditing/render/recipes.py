@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece, Source, SumRecipe
 from tacit.auditing.engine.views import FromShares, KnownVector, View
+from tacit.auditing.render.formulas import list_terms
 from tacit.auditing.symbolic.forms import ONE
 from tacit.auditing.symbolic.suite import Agreed, Made
 from tacit.core.average import format_count
@@ -56,7 +57,7 @@ def describe_recipe(recipe: Recipe | SumRecipe | Together) -> RecipeText:
         lines = [_line(recipe.view, piece) for piece in pieces]
         uses = _uses(recipe.view, [part for piece in pieces for part in piece.parts])
     else:
-        steps = sorted(recipe.steps(), key=lambda step: step[0] < 0)
+        steps = sorted(list_terms(recipe), key=lambda step: step[0] < 0)
         lines = [(factor, what) for factor, parts in steps for _, what in parts]
         count = len(steps)
         uses = (
