@@ -228,7 +228,7 @@ class DemoData:
 
 
 @dataclass
-class RunRecord:
+class DemoRecord:
     """What is noted down during one run."""
 
     accuracies: list[float] = field(default_factory=list)
@@ -308,10 +308,10 @@ def audit_leak(asked: Question, tick: Callable[[str], None]) -> DemoLeak:
 
 def train_together(
     protocol: str, classroom: DemoData, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
-) -> tuple[ModelArrays, RunRecord]:
+) -> tuple[ModelArrays, DemoRecord]:
     """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
     model = classroom.softmax.initial()
-    layout, diary = Layout.of(model), RunRecord()
+    layout, diary = Layout.of(model), DemoRecord()
     effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
     faults = [Fault(action="crash", party=party, round=round_, step=effect) for party in crashing]
     if protocol == PLAIN:
@@ -383,7 +383,7 @@ def decode_vector(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
         return entries
 
 
-def evaluate_run(protocol: str, diary: RunRecord, shown: Party) -> DemoRun:
+def evaluate_run(protocol: str, diary: DemoRecord, shown: Party) -> DemoRun:
     """Returns the figures of one run."""
     pairs = [
         (true[party], vector)
@@ -416,7 +416,7 @@ def describe_server_view(read: int, sent: int) -> str:
     return "only the sum" if read == 0 else f"{read} of {sent} models"
 
 
-def take_glimpse(party: Party, diaries: dict[str, RunRecord], layout: Layout) -> Glimpse:
+def take_glimpse(party: Party, diaries: dict[str, DemoRecord], layout: Layout) -> Glimpse:
     """Returns a few numbers of a party's last model, true and as each server saw them."""
 
     def few(vector: Vector) -> list[float]:

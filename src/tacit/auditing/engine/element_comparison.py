@@ -95,10 +95,10 @@ class ElementComparison:
                 for each, run in seen]  # fmt: skip
         # What no vector is a part of is the same whatever they are, and nothing if there is nothing else.
         either = [self._is_near_half(rest, self._total(brought, run), run) for _, run in seen]
-        apart = [self._signed(each - left[0]) for each in left]
+        apart = [self._to_signed(each - left[0]) for each in left]
         if any(abs(each) > (either[0] or slack) for each, slack in zip(apart, either, strict=True)):
             return False
-        if not rest and any(map(self._signed, left)):
+        if not rest and any(map(self._to_signed, left)):
             return False
         return not rest or all(self._is_about(each, rest, run) for each, (_, run) in zip(left, seen, strict=True))
 
@@ -108,7 +108,7 @@ class ElementComparison:
             numbers = [float(factor) * self._worth(unknown, run) for unknown, factor in terms.items()]
         except OverflowError:
             return False
-        slack, signed = TOLERANCE * (1 + sum(map(abs, numbers))), self._signed(element)
+        slack, signed = TOLERANCE * (1 + sum(map(abs, numbers))), self._to_signed(element)
         if abs(signed / self.ring.scale - sum(numbers)) <= slack + self.units * self.ring.resolution:
             return True
         # The weight behind the entries is counted in units of its own.
@@ -119,13 +119,13 @@ class ElementComparison:
         """Says whether an element is the clip of the ring, because what its terms say in a run is beyond it."""
         if all(unknown[0] not in (INPUT, PLAIN) for unknown in terms):
             return False
-        signed, most = self._signed(element), round(self.ring.clip * self.ring.scale)
+        signed, most = self._to_signed(element), round(self.ring.clip * self.ring.scale)
         return abs(signed) == most and signed * self._total(terms, run) >= most * self.ring.clip
 
     def _total(self, terms: Mapping[Unknown, Any], run: Twin) -> float:
         return sum(float(factor) * self._worth(unknown, run) for unknown, factor in terms.items())
 
-    def _signed(self, element: int) -> int:
+    def _to_signed(self, element: int) -> int:
         """Returns a number modulo the ring, from minus one half of it to the other."""
         half = 1 << (self.ring.bits - 1)
         return (element + half) % (2 * half) - half

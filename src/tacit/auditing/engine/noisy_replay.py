@@ -112,7 +112,7 @@ class NoisyReplay:
         played = self._play(rounds)
         try:
             if isinstance(recipe, SumRecipe):
-                recovered = recipe.combine(played, lambda number: self._announced(played, recipe.listener, number))
+                recovered = recipe.combine(played, lambda number: self._announced_sum(played, recipe.listener, number))
             else:
                 recovered = recipe.recover(played)
         except (TacitError, LookupError):
@@ -145,7 +145,7 @@ class NoisyReplay:
         drawn = next((each for each in participant.ring.noted if len(each) == len(vector)), 0.0)
         return replace(held, update=Update(vector + drawn, update.weight))
 
-    def _announced(self, played: list[Transcript], listener: Party, number: int) -> Vector:
+    def _announced_sum(self, played: list[Transcript], listener: Party, number: int) -> Vector:
         if (listener, number) not in self._heard:
             self._heard[listener, number] = announced_sum(played[number - 1], listener)
         return self._heard[listener, number]

@@ -177,7 +177,7 @@ class Guard:
     @property
     def unlike_entries(self) -> int | None:
         """How many entries were looked at, if they fare differently although the terms do not say so."""
-        return None if self.scope.terms.selective or self.simulation.aligned else self.entries
+        return None if self.scope.terms.selective or self.simulation.is_aligned else self.entries
 
     def _is_told(self, alone: Collection[Unknown], owner: tuple[Party, int]) -> bool:
         """Says whether somebody's vector is known, entry by entry."""

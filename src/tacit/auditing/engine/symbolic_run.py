@@ -214,7 +214,7 @@ class SymbolicRun:
         self._owners: dict[Any, int] = {}
         self._real: list[Transcript] | None = None
         self._run()
-        if entries == 1 and self.simulation.aligned:
+        if entries == 1 and self.simulation.is_aligned:
             self.entries = 1
             self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
         agreement = self.simulation.agreement

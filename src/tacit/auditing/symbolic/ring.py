@@ -58,7 +58,7 @@ class FormTable:
         self._vectors[data], self._packed[which] = kept, data
         return data
 
-    def aligned(self, entries: int) -> bool:
+    def is_aligned(self, entries: int) -> bool:
         """Says whether all entries of a vector fare alike in whatever was packed, so that one of them stands for all.
 
         Each place must speak of the entries at that place alone, and of these in the same way as the first does.

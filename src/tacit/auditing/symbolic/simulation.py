@@ -119,9 +119,9 @@ class SymbolicSimulation(Simulation):
         return cls(entry, terms_for(entry, parties, options, problems), entries, seed, planned, value, stand_ins)
 
     @property
-    def aligned(self) -> bool:
+    def is_aligned(self) -> bool:
         """Whether all entries of a vector fared alike so far, so that one of them stands for all."""
-        return self.table.aligned(self.agreement.entries)
+        return self.table.is_aligned(self.agreement.entries)
 
     def average_unknowns(self, drift: Drift = "static") -> Outcome:
         """Runs one round on unknowns: ("plain", party, entry), and ("input", party, entry) for the same times a weight.

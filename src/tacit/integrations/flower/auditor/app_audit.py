@@ -24,7 +24,7 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, Facts
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
 from tacit.integrations.flower.auditor.server_app import MODS, OUR_MODS, PLAIN, TACIT, RoundStart
 from tacit.net.membership.roster import RosterFile
@@ -52,7 +52,7 @@ class FlowerAudit:
     app: str
     averages: str
     """Method of averaging: "plain", "SecAgg+", "SecAgg" or "Tacit"."""
-    start: Origin
+    start: ValueOrigin
     """Place in the source where rounds are started."""
     facts: Facts
     reports: list[Report]
@@ -119,7 +119,7 @@ def audit_app(
 
 def _audit_loaded(app: App, facts: Facts, dropout: float) -> FlowerAudit:
     start = app.find_start(facts)
-    rounds = int(facts.take("rounds", start.rounds, 1, Origin(OriginCode.NOT_IN_APP, name="rounds")))
+    rounds = int(facts.take("rounds", start.rounds, 1, ValueOrigin(OriginCode.NOT_IN_APP, name="rounds")))
     if start.how == TACIT:
         return _audit_tacit(app, facts, start, rounds, dropout)
     nodes, sampled = _count_nodes(app, facts, start)
@@ -183,13 +183,13 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
     names: tuple[Party, ...] = ()
     settings: Mapping[str, Any] = {}
     if roster is not None:
-        names, settings, listed = roster.names, roster.settings, Origin(OriginCode.ROSTER)
-        facts.take("roster", SourceValue(str(path), Origin(OriginCode.CONFIG, name=FEDERATION)))
+        names, settings, listed = roster.names, roster.settings, ValueOrigin(OriginCode.ROSTER)
+        facts.take("roster", SourceValue(str(path), ValueOrigin(OriginCode.CONFIG, name=FEDERATION)))
         counted, named = SourceValue(len(names), listed), SourceValue(roster.protocol, listed)
     else:
-        facts.take("roster", NOT_GIVEN, "none", Origin(OriginCode.ROSTER_NOT_USED, name=str(path)))
+        facts.take("roster", NOT_GIVEN, "none", ValueOrigin(OriginCode.ROSTER_NOT_USED, name=str(path)))
         counted = NOT_GIVEN
-        named = unreadable_value(other or Origin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
+        named = unreadable_value(other or ValueOrigin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
     protocol = str(facts.take("protocol", named, app.config.get("tacit-protocol") or DEFAULT_PROTOCOL))
     settings = settings if protocol == named.value else {}  # the roster's settings are those of its own protocol
     nodes, sampled = _count_nodes(app, facts, start, counted)
@@ -252,7 +252,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     least = given("min_available_nodes", "min_available_clients")
     # A strategy waits for at least this number, and there may be more.
     otherwise = max(NODES, int(least.value)) if least.is_number else NODES
-    unset = Origin(OriginCode.NOT_IN_APP, name="parties")
+    unset = ValueOrigin(OriginCode.NOT_IN_APP, name="parties")
     nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
         raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
@@ -266,7 +266,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
 def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, int]:
     """Returns the number of shares and the threshold, as Flower computes them for the sampled nodes."""
     given = start.workflow
-    shares = facts.take("num_shares", given("num_shares"), 1.0, Origin(OriginCode.ALL_SAMPLED))
+    shares = facts.take("num_shares", given("num_shares"), 1.0, ValueOrigin(OriginCode.ALL_SAMPLED))
     if isinstance(shares, float) or shares == 1:
         shares = round(float(shares) * sampled)
         shares += shares < sampled and shares % 2 == 0

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadat
 from tacit.core.suite import Update
 from tacit.integrations.flower.driver import RECORD, make_mod
 from tacit.integrations.flower.party import StepResult
-from tacit.lab.attacks.lies.programs import Member
+from tacit.lab.attacks.lies.programs import MemberState
 from tacit.lab.attacks.lies.sessions import ENTRIES, ClientInputs, RosterSettings, Session
 from tacit.protocols.secagg import SECAGG
 
@@ -112,7 +112,7 @@ class FlowerSearch:
 
     def group(self, one: str, other: str) -> dict[int, ClientInputs]:
         """Returns what nodes begin a round with, the first of which is sent something else than the others."""
-        state = Member().state
+        state = MemberState().state
         return {
             place: ClientInputs(1, state, self._lineages[other if place else one])
             for place in range(len(self.session.names))

@@ -40,7 +40,7 @@ ANYBODY: Party = "p0"
 """The name in errors, which are not shown."""
 
 
-class Checkpoint(NamedTuple):
+class SavedModel(NamedTuple):
     """A model that a program saved, with its lineage."""
 
     model: Model = INITIAL
@@ -55,16 +55,16 @@ class InterruptedRound(NamedTuple):
     """How it ended, if the last message was on disk and the ending was not yet."""
 
 
-class Member(NamedTuple):
+class MemberState(NamedTuple):
     """A party between two rounds, on disk and in memory."""
 
     session: int = 0
     """The roster that it has, by place in the sequence."""
     state: bytes = encode_state(SecAggState())
     """The state that was saved last."""
-    average: Checkpoint | None = None
+    average: SavedModel | None = None
     """The average on disk, with its lineage, for `restore`."""
-    unwritten: Checkpoint | None = None
+    unwritten: SavedModel | None = None
     """The average of a round that was found to be over after a restart, until it is written or forgotten."""
     model: Model = INITIAL
     """What the program holds, without its local work."""
@@ -72,7 +72,7 @@ class Member(NamedTuple):
     """`HeldModel.lineage`."""
     adopted: bytes = b""
     """`HeldModel.adopted`."""
-    checkpoints: frozenset[Checkpoint] = frozenset({Checkpoint()})
+    checkpoints: frozenset[SavedModel] = frozenset({SavedModel()})
     interrupted: InterruptedRound | None = None
     running: bool = True
 
@@ -105,12 +105,12 @@ class Member(NamedTuple):
         return ClientInputs(number, self.state, held.lineage)
 
 
-def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, changes: bool) -> Member:
+def adopt_ending(member: MemberState, ending: ClientEnding, driver: Driver, *, changes: bool) -> MemberState:
     """Returns a party after a round: an average replaces the model or is added to it, and an error leaves it."""
     after = member._replace(state=ending.state, interrupted=None, unwritten=None)
     if ending.average is None:
         return after
-    after = after._replace(average=Checkpoint(ending.average, after.lineage))
+    after = after._replace(average=SavedModel(ending.average, after.lineage))
     if max(map(abs, ending.average)) > LARGEST:
         return after  # the program gets an error, and keeps its model
     model = _put_back(member.model, ending.average, changes=changes)
@@ -122,8 +122,8 @@ def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, change
 
 
 def list_turns(
-    member: Member, inputs: ClientInputs, endings: Endings, driver: Driver, *, changes: bool
-) -> Iterator[tuple[str, Member]]:
+    member: MemberState, inputs: ClientInputs, endings: Endings, driver: Driver, *, changes: bool
+) -> Iterator[tuple[str, MemberState]]:
     """Yields what may become of a party in a round, with what happens; a machine may fail at two moments.
 
     It may fail before the server's message is on disk, or between the message and the ending of the round.
@@ -145,7 +145,7 @@ def describe_announcement(told: Announcement | None) -> str:
     return f"is told {told.text}"
 
 
-def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[tuple[str, Member]]:
+def list_restarts(member: MemberState, sessions: int, *, changes: bool) -> Iterator[tuple[str, MemberState]]:
     """Yields a party after a restart, with any model that its program saved, and any call that it makes first."""
     for session in range(member.session, min(member.session + 2, sessions)):
         moved = " with the next roster" if session != member.session else ""
@@ -167,20 +167,20 @@ def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[t
             yield f"starts again{moved}, and restores", restored
 
 
-def change_roster(member: Member, sessions: int) -> Iterator[tuple[str, Member]]:
+def change_roster(member: MemberState, sessions: int) -> Iterator[tuple[str, MemberState]]:
     """Yields a party of a driver without programs with the next roster."""
     if member.session + 1 < sessions:
         yield "gets the next roster", member._replace(session=member.session + 1)
 
 
-def _start_node(member: Member, session: int) -> Member:
+def _start_node(member: MemberState, session: int) -> MemberState:
     """Returns a party whose node has started: an interrupted round is resumed, or given up with another roster."""
     interrupted, same = member.interrupted, session == member.session
     unwritten = member.unwritten if same else None
     state = member.state
     if interrupted is not None and interrupted.ending is not None:
         state, average = interrupted.ending.state, interrupted.ending.average
-        unwritten = Checkpoint(average, read_lineage(state)) if same and average is not None else None
+        unwritten = SavedModel(average, read_lineage(state)) if same and average is not None else None
         interrupted = None
     return member._replace(
         session=session,
@@ -191,7 +191,7 @@ def _start_node(member: Member, session: int) -> Member:
     )
 
 
-def _restore(member: Member, *, changes: bool) -> Member | None:
+def _restore(member: MemberState, *, changes: bool) -> MemberState | None:
     """Returns a party whose program calls `restore`; None if that is refused."""
     kept = member.average if member.unwritten is None else member.unwritten
     if kept is None or (changes and member.lineage) or max(map(abs, kept.model)) > LARGEST:
@@ -203,13 +203,13 @@ def _restore(member: Member, *, changes: bool) -> Member | None:
     )
 
 
-def _fail(member: Member, interrupted: InterruptedRound) -> Member:
+def _fail(member: MemberState, interrupted: InterruptedRound) -> MemberState:
     """Returns a party whose machine has failed. Nothing of its program is left but checkpoints."""
     return member._replace(interrupted=interrupted, unwritten=None, model=INITIAL, held=b"", adopted=b"", running=False)
 
 
-def _save(member: Member) -> Member:
-    return member._replace(checkpoints=member.checkpoints | {Checkpoint(member.model, member.held)})
+def _save(member: MemberState) -> MemberState:
+    return member._replace(checkpoints=member.checkpoints | {SavedModel(member.model, member.held)})
 
 
 def _put_back(model: Model, average: Model, *, changes: bool) -> Model:

@@ -35,7 +35,7 @@ from tacit.lab.attacks.lies.programs import (
     STATE,
     Driver,
     Endings,
-    Member,
+    MemberState,
     change_roster,
     list_restarts,
     list_turns,
@@ -49,9 +49,9 @@ from tacit.lab.attacks.lies.sessions import (
     Session,
 )
 
-Moves: TypeAlias = Iterator[tuple[str, Member]]
+Moves: TypeAlias = Iterator[tuple[str, MemberState]]
 """What may become of a party, each with what happens."""
-Origins: TypeAlias = dict[Member, tuple[Member, str] | None]
+Origins: TypeAlias = dict[MemberState, tuple[MemberState, str] | None]
 """States of a party, each with one from which it is reached, and how."""
 LIVE, DEAD = 1.0, 8.0
 """Averages that a server announces: one has a gradient, and of the other everybody knows what comes of it."""
@@ -113,8 +113,8 @@ class Group(NamedTuple):
 
     session: int
     number: int
-    some: Member
-    others: Member
+    some: MemberState
+    others: MemberState
     split: tuple[int, ...]
     """The places of those who are like `some`."""
 
@@ -171,7 +171,7 @@ class SequenceSearch:
 
     def breaks(self) -> Iterator[SequenceBreak]:
         """Yields groups of different models that mask together: for each round one for each lineage that they sign."""
-        self._origins = [{Member(): None}]
+        self._origins = [{MemberState(): None}]
         for number in range(1, self.rounds + 1):
             self._extend(self._list_pauses)
             before = self._finish_interrupted(number)
@@ -186,7 +186,7 @@ class SequenceSearch:
         """Adds what parties become that finish an interrupted round before the next one."""
         known = self._list_known()
 
-        def finish(member: Member) -> Moves:
+        def finish(member: MemberState) -> Moves:
             return self._list_rounds(member, number, known) if member.resuming else iter(())
 
         return self._extend(finish)
@@ -195,7 +195,7 @@ class SequenceSearch:
         """Adds what parties become in a round. Whoever is in an earlier one sits it out."""
         known = self._list_known()
 
-        def take_part(member: Member) -> Moves:
+        def take_part(member: MemberState) -> Moves:
             return iter(()) if member.resuming else self._list_rounds(member, number, known)
 
         self._extend(take_part)
@@ -206,7 +206,7 @@ class SequenceSearch:
         self._endings.clear()
         return _list_lineages(self._origins[-1])
 
-    def _extend(self, moves: Callable[[Member], Moves]) -> Origins:
+    def _extend(self, moves: Callable[[MemberState], Moves]) -> Origins:
         """Adds what parties may become by one move each, or by none, and returns it."""
         before = self._origins[-1]
         after: Origins = {member: (member, "") for member in before}
@@ -216,13 +216,13 @@ class SequenceSearch:
         self._origins.append(after)
         return after
 
-    def _list_pauses(self, member: Member) -> Moves:
+    def _list_pauses(self, member: MemberState) -> Moves:
         """Yields what may become of a party between two rounds."""
         if self.case.driver == STATE:
             return change_roster(member, len(self.sessions))
         return list_restarts(member, len(self.sessions), changes=self._has_changes(member.session))
 
-    def _list_rounds(self, member: Member, number: int, known: Sequence[bytes]) -> Moves:
+    def _list_rounds(self, member: MemberState, number: int, known: Sequence[bytes]) -> Moves:
         """Yields what may become of a party in a round."""
         inputs = member.begin(number, self.case.driver, changes=self._has_changes(member.session))
         if inputs is None:
@@ -281,9 +281,9 @@ class SequenceSearch:
 
     # --- who masks with whom -----------------------------------------------------------------------------------------
 
-    def _check_groups(self, number: int, members: Mapping[Member, object]) -> Iterator[SequenceBreak]:
+    def _check_groups(self, number: int, members: Mapping[MemberState, object]) -> Iterator[SequenceBreak]:
         """Yields the groups that mask in a round though they hold different models."""
-        alike: dict[int, dict[bytes, dict[Model, Member]]] = defaultdict(lambda: defaultdict(dict))
+        alike: dict[int, dict[bytes, dict[Model, MemberState]]] = defaultdict(lambda: defaultdict(dict))
         for member in members:
             if member.resuming:
                 continue  # what it masks, it would have masked in that round
@@ -300,7 +300,7 @@ class SequenceSearch:
                     yield from self._check_pair(session, number, one, other)
 
     def _check_pair(
-        self, session: int, number: int, one: Sequence[Member], other: Sequence[Member]
+        self, session: int, number: int, one: Sequence[MemberState], other: Sequence[MemberState]
     ) -> Iterator[SequenceBreak]:
         """Yields a break if parties of two kinds of signed keys mask together and hold different models."""
         different = next(((a, b) for a in one for b in other if a.model != b.model), None)
@@ -349,7 +349,7 @@ class SequenceSearch:
         """Returns the parties of a group."""
         return self.sessions[session].names[:GROUP]
 
-    def tell(self, member: Member, number: int) -> str:
+    def tell(self, member: MemberState, number: int) -> str:
         """Returns what happened to a party before a round."""
         story: list[str] = []
         stage = STAGES * number - 1
@@ -366,7 +366,7 @@ def _name_lineage(place: int) -> str:
     return ("the start", "a forged lineage")[place] if place < len(NAMED) else f"lineage {place - len(NAMED) + 1}"
 
 
-def _list_lineages(members: Mapping[Member, object]) -> list[bytes]:
+def _list_lineages(members: Mapping[MemberState, object]) -> list[bytes]:
     """Returns the lineages that a server can name: those of all states, that of the start, and a forged one."""
     reached = {lineage for member in members for lineage in (member.lineage, member.held) if lineage}
     return [*NAMED, *sorted(reached.difference(NAMED))]
