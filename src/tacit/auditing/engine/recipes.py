@@ -1,8 +1,8 @@
 """Recipes: how a coalition recovers a victim's vector, replayed on a real transcript with real cryptography.
 
-The symbolic and the real run of one seed make the same choices and exchange the same envelopes in the same order. So
-what the audit found in an envelope of the one is in the same place of the other, and is got at there with the keys that
-the coalition really has: its members' own, those it can agree on, open, or put together from shares.
+The symbolic and the real run with one seed make the same choices and exchange the same envelopes in the same order. So
+what the audit found in a symbolic envelope is at the same place in the real one. It is decrypted there with the keys
+that the coalition really has: its members' own keys, and keys that it agrees on, decrypts or reconstructs from shares.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +40,12 @@ SHOWN = 200
 """The largest number of characters in the `repr` of a recipe."""
 
 Source: TypeAlias = KnownVector | Unknown
-"""A vector that was seen or derived, or an unknown of a member's own."""
+"""A vector that was seen or derived, or an unknown that belongs to a member."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """So many times one entry of something that is known."""
+    """A whole multiple of one entry of something that is known."""
 
     times: int
     source: Source
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RecipePiece:
-    """Some multiple of a sum in the ring. Masks cancel in the sum, in whole numbers, before anything is a fraction."""
+    """A factor times a sum in the ring. Masks cancel in the sum, which has whole factors only."""
 
     factor: Fraction
     parts: tuple[Part, ...]
@@ -62,14 +62,15 @@ class RecipePiece:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The combinations of known vectors that are the victim's entries."""
+    """Linear combinations of known vectors that equal the victim's entries."""
 
     victim: Party
     view: View
     pieces: Mapping[int, tuple[RecipePiece, ...]]
-    """By entry, for those that are exposed."""
+    """The combination for each exposed entry."""
     entries: int
-    """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
+    """Number of entries that were audited. If it is 1, that entry stands for all, and the recipe fits vectors of any
+    length."""
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings.
@@ -95,15 +96,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SumRecipe:
-    """A combination of the sums that were announced in some rounds."""
+    """A linear combination of the sums that were announced in some rounds."""
 
     victim: Party
     listener: Party
-    """Who heard them."""
+    """The party that received the sums."""
     factors: Mapping[int, float]
-    """By round."""
+    """The factor of the sum of each round."""
     own: Mapping[tuple[Party, int], float]
-    """What is taken off of the members' own vectors, by member and round."""
+    """The factors of the members' own vectors, by member and round, which are subtracted."""
 
     def __str__(self) -> str:
         return _render(self)
@@ -117,7 +118,7 @@ class SumRecipe:
         return self.combine(transcripts, lambda round_: announced_sum(transcripts[round_ - 1], self.listener))
 
     def combine(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
-        """Returns the same, given what was announced in a round."""
+        """Returns the victim's vector, recovered from the sums that `sum_of` returns for a round."""
         ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
         total = np.zeros(entries)
         for round_, factor in self.factors.items():
@@ -128,7 +129,8 @@ class SumRecipe:
 
 
 def announced_sum(transcript: Transcript, listener: Party) -> Vector:
-    """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
+    """Returns the sum that a party received, or announced itself, in a recorded round. Raises ConfigError without
+    one."""
     choice = transcript.agreement.protocol.choice
     kind = None if choice is None else choice.announcement
     for _, message in transcript.open_messages(listener):
@@ -147,7 +149,7 @@ def check_transcripts(transcript: Transcript | Sequence[Transcript]) -> list[Tra
 
 
 def read_input(transcript: Transcript, party: Party) -> NDArray[np.float64]:
-    """Returns the vector that a party brought to a recorded round."""
+    """Returns the vector that a party contributed to a recorded round."""
     update = transcript.holdings[party].update
     if update is None:
         raise ConfigError(f"{party} brought no vector")
@@ -155,13 +157,13 @@ def read_input(transcript: Transcript, party: Party) -> NDArray[np.float64]:
 
 
 class Replay:
-    """Looks up in real transcripts what a view found in symbolic ones."""
+    """Finds the real values in real transcripts of what a view found in symbolic ones."""
 
     def __init__(self, view: View, transcripts: Sequence[Transcript]) -> None:
         self.view, self.transcripts = view, transcripts
         self.agreement, self.ring = transcripts[0].agreement, transcripts[0].ring()
         self.entries = self.agreement.entries
-        # Only to compute with: none of what follows depends on whose it is.
+        # This suite is used only to compute: the results do not depend on its owner.
         self.suite = RealSuite(self.keys(next(iter(transcripts[0].holdings))), SeededEntropy(), self.ring)
         self._secrets: dict[bytes, Secret] = {}
 
@@ -173,14 +175,14 @@ class Replay:
     def combine(self, pieces: Sequence[RecipePiece], *, alone: bool = False) -> NDArray[np.float64]:
         """Returns a linear combination of real vectors, or of single entries of them.
 
-        Each piece is added up in the ring, where its masks vanish exactly, and only then turned into numbers.
+        Each piece is summed in the ring, where its masks cancel exactly, and is converted to floats only then.
         """
         entries = 1 if alone else self.entries
         total = np.zeros(entries)
         for piece in pieces:
             first = piece.parts[0]
             if len(piece.parts) == 1 and not isinstance(first.source, KnownVector) and first.source[0] != "input":
-                # A number that a member drew itself never was in the ring.
+                # A secret number that a member drew was never encoded in the ring.
                 which = slice(first.place, first.place + 1) if alone else slice(entries)
                 total += float(piece.factor * first.times) * self.own(first.source)[which]
                 continue
@@ -192,7 +194,7 @@ class Replay:
         return total
 
     def elements(self, source: Source) -> Vector:
-        """Returns an ingredient as ring elements."""
+        """Returns a known vector, mask or number as ring elements."""
         if not isinstance(source, KnownVector):
             return np.asarray(self.ring.values(self.own(source)))
         if source.is_mask:
@@ -201,7 +203,7 @@ class Replay:
         return np.frombuffer(self.data(source.token), dtype=self.ring.dtype)
 
     def own(self, unknown: Unknown) -> NDArray[np.float64]:
-        """Returns what a member itself brought or drew, or ones."""
+        """Returns a vector that a member contributed or drew itself, or a vector of ones."""
         if unknown == ONE:
             return np.ones(self.entries)
         kind, owner, _ = unknown
@@ -212,7 +214,7 @@ class Replay:
         return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
 
     def data(self, token: bytes) -> bytes:
-        """Returns the real bytes in the place where a token was found."""
+        """Returns the real bytes at the place where a token was found."""
         found = self.view.found[token]
         if found.box is None:
             round_, number = found.path
@@ -220,7 +222,7 @@ class Replay:
         return follow(self.open_box(found), found.path)
 
     def open_box(self, found: Location) -> bytes:
-        """Returns the real plaintext of the box that something was found in."""
+        """Returns the real plaintext of the sealed box in which something was found."""
         box = found.box or b""
         meaning = self.view.world.meaning(box)
         if not isinstance(meaning, Sealed):
@@ -232,11 +234,11 @@ class Replay:
         return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
 
     def here(self, context: bytes) -> bytes:
-        """Returns a context of the symbolic run as it is in the real one: the same but for the session."""
+        """Returns a context of the symbolic run with the session of the real run. Nothing else in it differs."""
         return context.replace(self.view.session, self.agreement.session)
 
     def secret(self, token: bytes) -> Secret:
-        """Returns the real key or seed that a token stands for, by the way the coalition came to know it."""
+        """Returns the real key or seed that a token stands for, derived in the way in which the coalition learnt it."""
         if token not in self._secrets:
             self._secrets[token] = self._derive_secret(token)
         return self._secrets[token]
@@ -263,7 +265,8 @@ class Replay:
         raise ConfigError("the view does not say how a key came to be known")
 
     def public(self, token: bytes) -> bytes:
-        """Returns the real public half that a token stands for: from the roster, from a message, or our own."""
+        """Returns the real public key that a token stands for: from the roster, from a message, or from the coalition's
+        own key."""
         if token in self.view.found:
             return self.data(token)
         meaning = self.view.world.meaning(token)

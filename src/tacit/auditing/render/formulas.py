@@ -18,7 +18,7 @@ Term: TypeAlias = tuple[Fraction, list[tuple[int, str]]]
 
 
 def list_terms(recipe: Recipe | SumRecipe | Together) -> list[Term]:
-    """Returns the terms whose sum is the victim's vector; for a `Recipe`, the first exposed entry of the vector."""
+    """Returns the terms whose sum is the victim's vector; for a `Recipe`, the vector's first exposed entry."""
     if isinstance(recipe, Recipe):
         found = [
             (piece.factor, [(part.times, _name_source(recipe.view, part.source)) for part in piece.parts])

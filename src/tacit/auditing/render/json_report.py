@@ -49,7 +49,8 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
 
 
 def describe_subject(protocol: Protocol, terms: Terms) -> dict[str, Any]:
-    """Returns what was audited, as plain data: the protocol, its settings, whom it trusts and what its paper claims."""
+    """Returns what was audited as plain data: the protocol, its settings, its trust assumptions and its paper's
+    claims."""
     return {
         "protocol": protocol.name,
         "summary": protocol.summary,

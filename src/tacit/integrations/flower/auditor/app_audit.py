@@ -1,11 +1,11 @@
-"""Audit of a Flower app from its files, none of which is run.
+"""Audit of a Flower app from its files, without running them.
 
 The `pyproject.toml` of an app and the source of its server say how it averages: by a plain strategy, by Flower's
-SecAgg+, or by Tacit. `audit_app` reads both, as far as that is safe, and follows where the grid of the server goes. A
-value that is not given is Flower's default, or assumed, and listed as such. A value that is given and cannot be read is
-listed too, and then the verdict is at best undecided. The rest is an ordinary audit. SecAgg+ is analysed as `secagg`
-with the same threshold: an honest-but-curious server sees the same sums whoever masks with whom, as long as the mask
-graph of the remaining nodes is connected.
+SecAgg+, or by Tacit. `audit_app` reads both, as far as that is safe, and follows the uses of the server's grid. A value
+that is not given is Flower's default, or assumed, and is listed as such. A value that is given but cannot be read is
+listed too, and the verdict is then at best undecided. The rest is an ordinary audit. SecAgg+ is analysed as `secagg`
+with the same threshold: an honest-but-curious server sees the same sums for any mask graph, as long as the graph of the
+remaining nodes is connected.
 """
 
 from collections.abc import Mapping
@@ -191,11 +191,12 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
         counted = NOT_GIVEN
         named = unreadable_value(other or ValueOrigin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
     protocol = str(facts.take("protocol", named, app.config.get("tacit-protocol") or DEFAULT_PROTOCOL))
-    settings = settings if protocol == named.value else {}  # the roster's settings are those of its own protocol
+    settings = settings if protocol == named.value else {}  # The roster's settings belong to its own protocol.
     nodes, sampled = _count_nodes(app, facts, start, counted)
     app.check_mod(facts, OUR_MODS)
     names = names if len(names) == nodes else _name_nodes(nodes)
-    # To the protocol, a node that the strategy does not ask has dropped out; under secagg it misses the next round.
+    # For the protocol, a node that the strategy does not ask has dropped out. With secagg it also misses the next
+    # round.
     lost = 1 - (1 - dropout) * sampled / nodes
     scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
     if sampled < scope.terms.fewest_present:
@@ -218,7 +219,7 @@ def _load_roster(path: Path) -> RosterFile | None:
     """Returns a roster; None if it cannot be read."""
     try:
         return RosterFile.load(path)
-    except (TacitError, ValueError):  # such as a character that no path can have
+    except (TacitError, ValueError):  # For example, a character that is not allowed in a path.
         return None
 
 
@@ -272,7 +273,7 @@ def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, i
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
     found = given("reconstruction_threshold")
-    # It has no default: without one the workflow cannot run as it was read.
+    # The threshold has no default: without it the workflow cannot run as it was read.
     found = found if found.given else unreadable_value(NOT_GIVEN.origin)
     wanted = facts.take("reconstruction_threshold", found, 0.5)
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)
