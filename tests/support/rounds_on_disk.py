@@ -81,7 +81,7 @@ CASES = {
 
 
 FRAME = struct.Struct(">?Q16s")
-"""Header of a piece: whether another piece follows, its length and its checksum."""
+"""Header of a log entry: whether it is the event of the next record, its length and its checksum."""
 
 
 class Junk:
