@@ -107,7 +107,7 @@ class Junk:
         self._store.stage(bytes(gap) + pieces)
 
     def _pieces(self, place):
-        # An empty piece, invalid records, and one that announces another.
+        # An empty entry, invalid records, and one that is stored as the event of the next record.
         for ahead, data in ((False, b""), (False, b"?"), (True, b"!"), *[(False, b"\xc0")] * 4):
             yield FRAME.pack(ahead, len(data), self._check(struct.pack(">?QQ", ahead, place, len(data)), data))
             yield data

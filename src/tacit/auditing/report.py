@@ -19,7 +19,13 @@ from tacit.privacy.epsilon_bounds import EpsilonBound
 
 @dataclass
 class Report:
-    """Findings on one coalition."""
+    """Findings of the audit on one coalition. `tacit.audit` returns it.
+
+    >>> import tacit
+    >>> report = tacit.audit("secagg", parties=4, coalition="server")
+    >>> report.exposed, report.smallest_group
+    ({}, 4)
+    """
 
     protocol: str
     parties: tuple[Party, ...]

@@ -139,20 +139,28 @@ def plan(
     delta: float = 1e-5,
     progress: Progress = ignore_progress,
 ) -> Plan:
-    """Returns protocols and settings to run, each with its cost and verdict, the best first.
+    """Proposes protocols and settings for a number of parties, each with its cost and verdict, the best first.
 
     Args:
-        parties: number of parties, at least 3.
-        coalition_size: number of parties that may collude; with the server, one fewer.
-        rounds: number of rounds in which they average.
-        dropout: probability with which each party drops out of each round.
-        entries: length of their vectors.
-        epsilon: ε of differential privacy for which the noise is computed.
-        delta: δ of differential privacy for which the noise is computed.
-        progress: called with each step and the fraction that is done.
+        parties: The number of parties, at least 3.
+        coalition_size: The number of parties that may collude; with the server, one fewer.
+        rounds: The number of rounds in which they average.
+        dropout: The probability with which each party drops out of each round.
+        entries: The length of their vectors.
+        epsilon: The ε of differential privacy for which the noise is computed.
+        delta: The δ of differential privacy for which the noise is computed.
+        progress: Called with each step and the fraction of the work that is done.
+
+    Returns:
+        The proposals, and the noise for (ε, δ).
 
     Raises:
-        ConfigError: with everything that is wrong with the numbers.
+        ConfigError: With all problems of the arguments.
+
+    >>> import tacit
+    >>> best = tacit.plan(4, rounds=2, dropout=0).proposals[0]
+    >>> best.protocol, best.verdict.value
+    ('secagg', 'holds')
     """
     problems = [
         f"{name} must be a whole number of at least {least}, not {n!r}"

@@ -50,7 +50,7 @@ RoundCallback: TypeAlias = Callable[[Metrics], None]
 
 @dataclass
 class Run:
-    """Finished training run."""
+    """Finished training run: its metrics, its final model, and the notes of the audit. `tacit.train` returns it."""
 
     scenario: Scenario
     history: list[Metrics]
@@ -61,7 +61,7 @@ class Run:
     sizes: tuple[int, ...]
     """Number of samples of each party."""
     labels: NDArray[np.int64] | None = None
-    """Number of samples by label, one row a party; None without labels."""
+    """Number of samples by label, one row per party; None without labels."""
     notes: tuple[str, ...] = ()
     """Notes of the audit and of the choice of the ring, from before the first round."""
 
@@ -139,7 +139,7 @@ def train(
     >>> scenario = tacit.Scenario.of({"rounds": 1, "data": {"parties": 3, "train": 60, "test": 30}})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = tacit.train(scenario, folder=f"{folder}/run")
-    >>> len(run.metrics)
+    >>> len(run.history)
     1
     """
     scenario = _check_arguments(scenario, data, model)
