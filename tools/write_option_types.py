@@ -61,7 +61,7 @@ def write_types() -> str:
         fields = [
             f"    {option}: {kind}" for option, kind in _keywords(API / file, function).items() if option not in without
         ]
-        parts.append(_class(name, "TypedDict", f"Options of {call} besides those of a protocol.", fields))
+        parts.append(_class(name, "TypedDict", f"Options of `{call}` besides those of a protocol.", fields))
     for protocol in SHIPPED_AT:
         options = _options_name(REGISTRY[protocol].settings)
         for ending, what in (("Run", "run"), ("Audit", "audit")):

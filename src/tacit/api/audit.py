@@ -102,7 +102,7 @@ def audit(
     stand_ins: Mapping[Party, Role] | None = None,
     **options: Any,
 ) -> Report | list[Report]:
-    """Returns what a coalition can learn in some rounds of a protocol: one `Report`, or a list of reports.
+    """Returns what a coalition can learn in some rounds: a `Report` if `coalition` is given, otherwise a list of them.
 
     Settings are audited whether they leak or not. Random choices are sampled with `seed`. A report also says with which
     of the next seeds some party is exposed.
@@ -110,42 +110,29 @@ def audit(
     Args:
         protocol: The protocol, or its name.
         parties: The number of parties, or their names.
-        coalition: The colluding parties, for a single report. It may include "server", and "eavesdropper" for an
-            adversary that records the links.
-        coalition_size: The size of the coalitions, to report on all of that size; with a server, one party fewer.
-            Default: 1, if `coalition` is not given.
+        coalition: The colluding parties. Names may include "server", and "eavesdropper", which records the links.
+        coalition_size: The size of the coalitions to report on; with a server, one party fewer. Default: 1.
         rounds: The number of rounds that the coalition observes.
-        drift: How vectors change between rounds: "static" for no change, which is the worst case; "free" for new
-            vectors; or the standard deviation of an entry's change.
+        drift: Change of vectors between rounds: "static" (worst case), "free", or its standard deviation per entry.
         dropout: The probability with which each party drops out of each round.
-        noise: The standard deviation of the noise that each party adds to every entry in every round. It is also a
-            setting.
-        prior: The standard deviation of the adversary's prior for an entry. It determines how many bits the adversary
-            learns.
+        noise: The standard deviation of the noise that each party adds to every entry; it is also a setting.
+        prior: The standard deviation of the adversary's prior for an entry, which determines the bits that it learns.
         sensitivity: The distance by which one sample can move a vector, for ε. Default: the setting `norm`.
         delta: The δ at which ε is computed.
-        length: The length of the vectors. It matters for ε, for the number of exposed entries of sparse vectors, and
-            for the checks of protocols that are not shipped. Default: that of `vectors`, or 100,000.
+        length: The length of the vectors, for ε and for sparse vectors. Default: that of `vectors`, or 100,000.
         seed: The seed of all random choices.
-        vectors: The vectors by whose size entries are selected. Without them the audit assumes that parties select
-            entries independently of each other.
+        vectors: The vectors by whose size entries are selected. Default: parties select entries independently.
         links: The links that an eavesdropper records, as pairs of names. Default: all.
         sealed: Whether links are encrypted. With False the report says what an eavesdropper on open links learns.
         faults: Faults to inject, as in a simulation.
         stand_ins: Coroutines that replace those of some parties, to audit malicious parties.
         options: Settings of the protocol.
 
-    Returns:
-        A `Report` for a given `coalition`; otherwise a list with a report for each coalition.
-
     Raises:
         ConfigError: With all problems of the arguments.
 
     >>> import tacit
-    >>> report = tacit.audit("gossip", parties=4, coalition="p0")
-    >>> report.verdict.value
-    'exposed'
-    >>> sorted(report.exposed)
+    >>> sorted(tacit.audit("gossip", parties=4, coalition="p0").exposed)
     ['p1', 'p2', 'p3']
     """
     names = named_parties(parties)

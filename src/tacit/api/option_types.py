@@ -135,7 +135,7 @@ class CesarOptions(GraphOptions, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of aggregate` and `Federation besides those of a protocol."""
+    """Options of `aggregate` and `Federation` besides those of a protocol."""
 
     seed: int | None
     faults: Iterable[Fault | Mapping[str, Any]]
@@ -144,7 +144,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class AuditOptions(TypedDict, total=False):
-    """Options of audit besides those of a protocol."""
+    """Options of `audit` besides those of a protocol."""
 
     rounds: int
     drift: Drift | float

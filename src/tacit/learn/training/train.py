@@ -117,17 +117,13 @@ def train(
         scenario: The scenario to train.
         folder: Folder for the results. Default: a new folder in `runs`.
         resume: Whether to continue an interrupted run: the one in `folder`, or the last of this scenario in `runs`.
-        data: Samples instead of those that the scenario names. Samples with owners stay with them, unless the scenario
-            has a split.
+        data: Samples instead of those that the scenario names. They stay with their owners, unless it has a split.
         model: Model instead of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
         address: Ray cluster whose actors run the parties, instead of local processes. It does not change the results.
         ledger: Ledger file of the data. Default: in the folder of the data; for public data, in that of the run.
         people: If the data changed, whether they are of the "same" people, or of "new" people only.
-
-    Returns:
-        The finished run.
 
     Raises:
         ConfigError: With all problems of the scenario.
@@ -138,9 +134,8 @@ def train(
     >>> import tacit
     >>> scenario = tacit.Scenario.of({"rounds": 1, "data": {"parties": 3, "train": 60, "test": 30}})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = tacit.train(scenario, folder=f"{folder}/run")
-    >>> len(run.history)
-    1
+    ...     tacit.train(scenario, folder=f"{folder}/run").sizes
+    (20, 20, 20)
     """
     scenario = _check_arguments(scenario, data, model)
     place = make_folder(scenario, folder, resume)
@@ -173,16 +168,9 @@ def train(
             if on_round is not None:
                 on_round(metrics)
     found.close()
-    run = Run(
-        scenario,
-        history,
-        place,
-        found.training.consensus(),
-        found.training.cohort.model,
-        tuple(len(part) for part in found.parts),
-        found.labels,
-        (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else [])),
-    )
+    training, sizes = found.training, tuple(len(part) for part in found.parts)
+    notes = (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else []))
+    run = Run(scenario, history, place, training.consensus(), training.cohort.model, sizes, found.labels, notes)
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
