@@ -120,7 +120,7 @@ class Node:
         """Returns the last average that is on disk. Its lineage may be older than ours."""
         self._complete_pending()
         self._finish_round()
-        return self.store.adopted(self.lineage)
+        return self.store.load_adopted(self.lineage)
 
     @property
     def interrupted(self) -> Update | None:

@@ -108,19 +108,19 @@ def test_an_ending_comes_back_as_it_was(tmp_path, average):
 
 def test_an_ending_is_kept_until_the_next_round_has_begun_and_its_average_until_the_next_one(tmp_path):
     desk = begun(tmp_path / "p1")
-    assert desk.store.adopted() is None
+    assert desk.store.load_adopted() is None
     desk.store.finish(1, state_after(desk, 1), replace(desk.seat.round.ending, average=np.ones(3), lineage=b"L" * 32))
     assert (tmp_path / "p1" / "average").stat().st_size == 24
     desk.store.close()
     desk = begun(tmp_path / "p1", number=2)
-    number, average, lineage, _ = desk.store.adopted()
+    number, average, lineage, _ = desk.store.load_adopted()
     assert (number, average.tolist(), lineage) == (1, [1.0, 1.0, 1.0], b"L" * 32)
     # A round without an average adopts nothing.
     desk.store.finish(2, state_after(desk, 2), replace(desk.seat.round.ending, average=None))
     desk.store.close()
     again = sat(tmp_path / "p1")
     assert again.found.ending.average is None
-    assert again.store.adopted()[0] == 1
+    assert again.store.load_adopted()[0] == 1
 
 
 def test_a_number_is_begun_once(tmp_path):

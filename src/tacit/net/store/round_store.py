@@ -333,7 +333,7 @@ class RoundStore:
         average = log.read_checked(self._average_file, told.file, f"the average of round {told.round}")
         return told.ending(np.frombuffer(average, np.dtype(told.dtype)))
 
-    def adopted(self, lineage: bytes = b"") -> StoredAverage | None:
+    def load_adopted(self, lineage: bytes = b"") -> StoredAverage | None:
         """Returns the last average that was stored; None if there was none.
 
         An average that release 0.2 stored has the given lineage.
