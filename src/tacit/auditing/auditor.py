@@ -40,7 +40,7 @@ HEARD_ROUNDS = 2
 MOST_GUARDED = 500
 """Messages, shares and masks of a round up to which a shipped protocol is checked for soundness."""
 PROVED = 1e-3
-"""Largest error of a replayed recipe that counts as a proof; replayed entries are up to 1."""
+"""Largest error of a replayed recipe that counts as a proof, as a part of the largest entries that are replayed."""
 
 
 class Assessment(NamedTuple):
@@ -141,7 +141,8 @@ class Auditor:
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
-        unproved = [victim for victim, error in report.proof_errors.items() if not error <= PROVED]
+        most = PROVED * self.scope.proof_size
+        unproved = [victim for victim, error in report.proof_errors.items() if not error <= most]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
