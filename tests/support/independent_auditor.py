@@ -120,6 +120,7 @@ def run(question: Question, base: Any, shifts: Shifts, secrets: Secrets, bits: i
     """
     simulation, seen = question.simulate(shifts.entries, bits), Seen()
     shifts.drawn.clear()
+    shifts.noisy = bool(question.noise)
     for number in range(1, question.rounds + 1):
         shifts.round, updates = number, {}
         first = number if question.drift == "free" else 1
@@ -198,6 +199,15 @@ class Measured:
         factors = np.linalg.pinv(seen, rcond=NEGLIGIBLE) if seen.size else seen.T
         places = [place for place in range(len(names)) if known[place] > 1 - EXACT]
         return {names[place][1]: (factors[place] @ free, names[place][2]) for place in reversed(places)}
+
+    def merge_releases(self, releases: int) -> "Measured":
+        """Returns what could be seen if all releases of a vector had one noise, as much as their mean has at least."""
+        names = list(dict.fromkeys(name[:3] if name[0] == "noise" else name for name in self.columns))
+        rows = np.zeros((len(self.rows), len(names)))
+        for place, name in enumerate(self.columns):
+            rows[:, names.index(name[:3] if name[0] == "noise" else name)] += self.rows[:, place]
+        question = replace(self.question, noise=self.question.noise / releases**0.5)
+        return replace(self, question=question, columns=names, rows=rows)
 
     def exposed(self) -> list[str]:
         """Returns whose vector can be computed, of any round."""
