@@ -182,9 +182,11 @@ class Measured:
     def combinations(self) -> Any:
         """Returns an orthonormal basis of the linear combinations of honest vectors that can be computed.
 
-        A vector with its noise counts as the vector: how much the noise hides is for `bits`.
+        A vector with its noise counts as the vector: how much the noise hides is for `bits`. In other rounds it has
+        other noise, and is another vector.
         """
-        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind("input"))
+        kind = "noise" if self.question.noise and self.question.rounds > 1 else "input"
+        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind(kind))
 
     def recipes(self) -> dict[str, tuple[Any, int]]:
         """Returns, of all who are exposed, the shortest factors of what was seen that give a vector, and its round.
