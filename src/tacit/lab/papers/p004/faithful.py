@@ -16,6 +16,9 @@ it overlaps with theirs or not. `tacit.audit` says what follows from it on a gra
 
 **Deviations.** Links are sealed and authenticated, as the paper assumes them. A set is in the shortest of several
 codes, Elias gamma among them. Masks are streams of AES; the paper names no generator.
+
+**Use.** The protocol goes wherever a name does: `tacit.aggregate(keep_six_decimals(vectors), FAITHFUL, graph="ring",
+share=0.5, allow_leaks=True)`, `tacit.audit(FAITHFUL, parties=8)`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
