@@ -75,6 +75,8 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
     "pip install '.[flower,ray]'": (None, INSTALLS),
     "python examples/three_hospitals.py": (None, EXAMPLES),
+    "python examples/your_trainer.py lightning": (None, EXAMPLES),
+    "python examples/your_trainer.py lora": (None, EXAMPLES),
     "python examples/sensors.py": (None, EXAMPLES),
     "python examples/compare.py": (None, EXAMPLES),
     "python examples/audit_your_setup.py": (None, EXAMPLES),
