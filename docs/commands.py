@@ -63,7 +63,10 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
             *(f"[{each.human_readable_name}]" if not each.required else each.human_readable_name for each in arguments),
         ]
         yield f"```text\n{' '.join([*usage, '[OPTIONS]'] if options else usage)}\n```"
-        rows = [f"| `{each.human_readable_name}` | {_cell(getattr(each, 'help', '') or '')} |" for each in arguments]
+        rows = [
+            f"| `{each.human_readable_name}`{_variable(each)} | {_cell(getattr(each, 'help', '') or '')} |"
+            for each in arguments
+        ]
         rows += [f"| {_names(each)} | {_cell(each.help or '')} |" for each in options]
         yield "\n".join(["| argument or option | meaning |", "| --- | --- |", *rows])
     if examples := _examples(command.epilog or ""):
@@ -77,7 +80,12 @@ def _names(option: Any) -> str:
     """Returns the names of an option, with the kind of its value."""
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     kind = "" if option.is_flag or option.count else f" {option.type.name.upper()}"
-    return f"{names}{kind}{' (repeatable)' if option.multiple else ''}"
+    return f"{names}{kind}{' (repeatable)' if option.multiple else ''}{_variable(option)}"
+
+
+def _variable(parameter: Any) -> str:
+    """Returns the environment variable that sets a parameter too, if there is one."""
+    return f", or `{parameter.envvar}` in the environment" if parameter.envvar else ""
 
 
 def _examples(epilog: str) -> list[str]:
