@@ -1,6 +1,6 @@
 """Arguments: what is proved about coalitions without an audit, for any number of parties.
 
-A protocol gives its arguments itself (`Terms.arguments`), wherever its terms meet the conditions. `docs/arguments.md`
+A protocol gives its arguments itself (`Terms.arguments`), wherever its terms meet the conditions. `docs/claims.md`
 states and proves each under its name. All are about parties that follow the protocol.
 """
 
