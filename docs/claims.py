@@ -64,7 +64,7 @@ class Claim(NamedTuple):
     holds: str
 
 
-GAP = "CESAR less D-PSGD, accuracy"
+GAP = "CESAR minus D-PSGD, accuracy"
 CLAIMS = (
     Claim(
         "000, Table II: SecureD-FL is as accurate as FedAvg, and more so than training alone",

@@ -97,7 +97,7 @@ HIGHLIGHTS = (
     ("002-cardinality", "T by the audit, Batches of 6", "Do batches of 6 give an anonymity set of 6?"),
     (
         "002-accuracy",
-        "Batches, T = 6, less Random, after 20 rounds, N = 120, K = 12, i.i.d.",
+        "Batches, T = 6, minus Random, after 20 rounds, N = 120, K = 12, i.i.d.",
         "Are batches as accurate as random participation?",
     ),
     (

@@ -56,7 +56,7 @@ def write_schedule(rho: tuple[float, ...]) -> str:
 
 def declare_schedule(rho: tuple[float, ...]) -> DeclaredRow:
     """Returns the row of a setting: more than one iteration is harmless, says the paper."""
-    what = f"accuracy with {write_schedule(rho)}, less {FEDAVG}"
+    what = f"accuracy with {write_schedule(rho)}, minus {FEDAVG}"
     if len(rho) == 1:
         return DeclaredRow(
             what, "lower", SameSign("the paper names 1 as the number that does harm", -1), "points", "+.2f"

@@ -114,7 +114,7 @@ def declare_accuracy(data: str, peers: int) -> AccuracyRows:
         "%",
     )
     gap = DeclaredRow(
-        f"{LOCAL_ONLY} less {FEDAVG}, {where}",
+        f"{LOCAL_ONLY} minus {FEDAVG}, {where}",
         PaperNumber(alone - fedavg, ROUNDING),
         SameSign("how much is lost alone depends on the samples of a peer; that it is lost does not"),
         "points",
@@ -130,7 +130,7 @@ def declare_accuracy(data: str, peers: int) -> AccuracyRows:
         )
     else:
         drop = DeclaredRow(
-            f"{SECURE} less {FEDAVG}, {where}",
+            f"{SECURE} minus {FEDAVG}, {where}",
             PaperNumber(secure - fedavg, ROUNDING),
             Between('the paper: "the test accuracy differs only less than 0.02%"', low=-0.02, high=0.02),
             "points",

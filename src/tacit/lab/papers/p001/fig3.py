@@ -127,7 +127,7 @@ MODEL = DeclaredRow(
     form=".4f",
 )
 NO_LOSS = DeclaredRow(
-    f"L − 5 after {LAST} rounds, PPSGD less PSGD from the same start",
+    f"L − 5 after {LAST} rounds, PPSGD minus PSGD from the same start",
     "no accuracy is sacrificed",
     Between(SEEN, high=ALLOWED[LAST]),
     form="+.2g",

@@ -74,7 +74,7 @@ def declare_printed(target: str, how: str) -> DeclaredRow:
 def declare_strong(target: str) -> DeclaredRow:
     """Returns the row of Fig. 5: the strong eavesdropper does better."""
     return DeclaredRow(
-        f"strong eavesdropper less weak one, {target}",
+        f"strong eavesdropper minus weak one, {target}",
         "better",
         SameSign("the paper draws it and prints no number", sign=1),
         form="+.1%",
@@ -85,14 +85,14 @@ def declare_harder(who: str) -> DeclaredRow:
     """Returns the row on whether PPSGD is harder to tell than PSGD."""
     printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less, as drawn"
     rule = SameSign("how much less depends on the network; the sign is the claim", sign=-1)
-    return DeclaredRow(f"PPSGD less PSGD, {who} eavesdropper", printed, rule, form="+.1%")
+    return DeclaredRow(f"PPSGD minus PSGD, {who} eavesdropper", printed, rule, form="+.1%")
 
 
 def declare_noise(who: str) -> DeclaredRow:
     """Returns the row on whether noise hides more than PPSGD."""
     weak = who == "weak"
     return DeclaredRow(
-        f"PSGD with noise less PPSGD, {who} eavesdropper",
+        f"PSGD with noise minus PPSGD, {who} eavesdropper",
         PaperNumber(-0.06, rounding=0.01) if weak else None,
         SameSign("how much less depends on the network; the sign is the claim")
         if weak

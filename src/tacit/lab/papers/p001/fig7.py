@@ -59,7 +59,7 @@ def houses() -> tuple[Array, Array]:
 def declare_pair(d: float, t: int) -> DeclaredRow:
     """Returns the row of one d and t."""
     return DeclaredRow(
-        f"accuracy under PPSGD less that under PSGD, d = {d:g}, t = {t}",
+        f"accuracy under PPSGD minus that under PSGD, d = {d:g}, t = {t}",
         "less, as drawn",
         SameSign("the figure has no numbers; its claim is the sign", sign=-1),
         form="+.1%",

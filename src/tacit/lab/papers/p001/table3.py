@@ -76,7 +76,7 @@ def declare_accuracy(name: str, how: str) -> DeclaredRow:
     """Returns the row of an accuracy; of PPSGD, less that of PSGD."""
     if name in PRIVATE:
         rule = SameSign("the paper prints no accuracy; its claim is the sign", sign=-1)
-        return DeclaredRow(f"accuracy less that of PSGD, {name}, {how}", "less", rule, form="+.1%")
+        return DeclaredRow(f"accuracy minus that of PSGD, {name}, {how}", "less", rule, form="+.1%")
     return DeclaredRow(f"accuracy, {name}, {how}", None, NotCompared("the paper prints none"), form=".1%")
 
 
@@ -107,7 +107,7 @@ KEPT = DeclaredRow(
 def declare_noise(name: str) -> DeclaredRow:
     """Returns the row on whether PPSGD hides more than noise does."""
     return DeclaredRow(
-        f"accuracy under {WIDEST} less that under {name}",
+        f"accuracy under {WIDEST} minus that under {name}",
         "less: PPSGD hides more",
         SameSign("the paper prints no accuracy; its claim is the sign", sign=-1),
         form="+.1%",

@@ -188,7 +188,7 @@ def declare_random(size: AccuracySize, split: str) -> DeclaredRow:
 def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> DeclaredRow:
     """Returns the row of Batches less Random after so many rounds, or rounds with a sum."""
     return DeclaredRow(
-        f"{name}, less Random, after {size.summed} {counted}, {size.where}, {split}",
+        f"{name}, minus Random, after {size.summed} {counted}, {size.where}, {split}",
         "about as good",
         Between("what cannot be told in a picture whose axis has tens of points", -CLOSE, CLOSE),
         "points",
@@ -199,7 +199,7 @@ def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> De
 def declare_behind(size: AccuracySize, split: str) -> DeclaredRow:
     """Returns the row of Partition less Random."""
     return DeclaredRow(
-        f"Partition, less Random, after {size.summed} rounds, {size.where}, {split}",
+        f"Partition, minus Random, after {size.summed} rounds, {size.where}, {split}",
         "far behind",
         SameSign("how far depends on how long is trained; the sign does not", sign=-1),
         "points",

@@ -60,7 +60,7 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: NeighbourRes
     ]
     most = MOST[setting.sharing]
     return [
-        unruled_row(f"CESAR less D-PSGD, the mean of all models: {setting}", "the lines overlap", ours, near, told),
+        unruled_row(f"CESAR minus D-PSGD, the mean of all models: {setting}", "the lines overlap", ours, near, told),
         unruled_row(
             f"bytes of CESAR over D-PSGD: {setting}",
             f"up to {most}",

@@ -86,7 +86,7 @@ def declare_accuracy(setting: NeighbourSetting) -> DeclaredRow:
         cesar, gossip = TOPK[setting.degree, setting.beta][1:3]
         paper = PaperNumber(cesar - gossip, rounding=0.01, runs=5)
     reason = f"the paper has about {PAPER_ROUNDS:,} rounds; nothing is learnt yet in those of small scale"
-    what = f"CESAR less D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
+    what = f"CESAR minus D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
     return DeclaredRow(what, paper, NotCompared(reason), "points", "+.2f")
 
 

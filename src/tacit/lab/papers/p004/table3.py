@@ -115,7 +115,7 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: Mapping[str,
         without = getattr(alone[setting.split], which)
         rows.append(
             unruled_row(
-                f"CESAR less D-PSGD, accuracy {name}: {setting}",
+                f"CESAR minus D-PSGD, accuracy {name}: {setting}",
                 paper if which == "each" else f"within {CLOSE} points",
                 f"{gap:+.2f} points ({cesar:.2f} and {gossip:.2f} %)",
                 abs(gap) <= CLOSE,
