@@ -49,7 +49,7 @@ Dashed lines are the paper's numbers or bounds. Each picture is from the run nam
 HIGHLIGHTS_HEAD = """
 ## Results that matter most
 
-| question | paper | ours | verdict | row |
+| measured | paper | ours | verdict | all rows |
 | --- | --- | --- | --- | --- |"""
 TAIL = """
 [Claims and attacks](claims.md) says what each result means for the paper's claim.
@@ -82,42 +82,46 @@ SHOWN = {
 }
 """Pictures of the summary, with their captions."""
 HIGHLIGHTS = (
-    ("000-fig4", "MSE after 4 iterations, ρ = 0.001, 64 bits", "Is the average exact after four ADMM iterations?"),
+    (
+        "000-fig4",
+        "MSE after 4 iterations, ρ = 0.001, 64 bits",
+        "error (MSE) after 4 ADMM iterations, ρ = 0.001, 64 bits",
+    ),
     (
         "000-fig4",
         "iterations that show a curious peer nobody's model (Theorem III.2)",
-        "How many ADMM iterations show one curious peer no model?",
+        "ADMM iterations that show one curious peer of 9 no model",
     ),
-    ("001-fig3", "L − 5 after 50 rounds, mean over clients", "Does PPSGD converge to the optimum?"),
+    ("001-fig3", "L − 5 after 50 rounds, mean over clients", "distance of PPSGD from the optimal loss after 50 rounds"),
     (
         "001-table3",
         "decoded from 5 rounds, PPSGD, y(0) ~ U(0.5, 1.5)",
-        "How often does an eavesdropper on open links decode all models under PPSGD?",
+        "runs of PPSGD that an eavesdropper decodes from 5 rounds",
     ),
-    ("002-cardinality", "T by the audit, Batches of 6", "Do batches of 6 give an anonymity set of 6?"),
+    ("002-cardinality", "T by the audit, Batches of 6", "anonymity set of batches of 6"),
     (
         "002-accuracy",
         "Batches, T = 6, minus Random, after 20 rounds, N = 120, K = 12, i.i.d.",
-        "Are batches as accurate as random participation?",
+        "accuracy of batches of 6 minus random participation, 20 rounds",
     ),
     (
         "003-epsilon",
         "power of ε with which the excess falls, calibrated σ",
-        "With which power of ε does the excess risk fall?",
+        "power of ε with which the excess risk falls",
     ),
     (
         "003-epsilon",
         "least ε of the noise, Theorem 1's σ, ε = 1",
-        "Which ε does the noise of Theorem 1 give, where 1 is claimed?",
+        "ε of the noise of Theorem 1, where 1 is claimed",
     ),
-    ("004-table2", "α for β = 30% at degree 3", "Which share must nodes select so that 30 % is sent?"),
+    ("004-table2", "α for β = 30% at degree 3", "entries to select at degree 3 so that 30 % are sent"),
     (
         "004-fig6",
         "the same if two of them compare sums, s = 9",
-        "How often do 15 colluding nodes of 100 put a node at risk, at s = 9?",
+        "risk from 15 colluding nodes at s = 9, if two compare their sums",
     ),
 )
-"""Rows of the summary, each with its question: of each paper one that agrees and one that differs."""
+"""Rows of the summary, each with a title: of each paper one that agrees and one that differs."""
 VERDICTS = {
     RowVerdict.AGREES: "agrees",
     RowVerdict.DIFFERS: "**differs**",
@@ -227,11 +231,11 @@ def _paper_page(number: str, title: str, found: dict[str, Any]) -> str:
 
 
 def _highlights(found: dict[str, Any]) -> Iterator[str]:
-    for name, what, question in HIGHLIGHTS:
+    for name, what, title in HIGHLIGHTS:
         results = [found[key] for scale in ("small", "paper") if (key := f"{name} {scale}") in found]
         row = [row for result in results for row in result["rows"] if row["what"] == what][-1]
         numbers = _cell(row["paper"]), _cell(row["ours"])
-        cells = [question, *numbers, VERDICTS[row["verdict"]], f"{_link(name)}: {_cell(what)}"]
+        cells = [title, *numbers, VERDICTS[row["verdict"]], _link(name)]
         yield f"| {' | '.join(cells)} |"
 
 
