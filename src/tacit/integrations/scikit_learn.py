@@ -39,9 +39,7 @@ def restore_estimator(peer: AveragingPeer, estimator: Any) -> None:
 
 def _read_coefficients(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "coef_"):
-        raise ConfigError(
-            f"{type(estimator).__name__} has no coef_ to average; try: fit a linear estimator first"
-        )
+        raise ConfigError(f"{type(estimator).__name__} has no coef_ to average; try: fit a linear estimator first")
     if getattr(estimator, "average", False):
         raise ConfigError(
             f"{type(estimator).__name__}(average={estimator.average!r}) keeps a second copy of its coefficients; "
