@@ -324,7 +324,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="adds up what noise is worth, and tells from noisy sums which of two samples somebody has",
+    summary="computes the ε of the noise, and tells from noisy sums which of two samples a user has",
     paper=PAPERS["003"],
     run=run,
 )
