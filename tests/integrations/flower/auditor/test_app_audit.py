@@ -14,7 +14,7 @@ from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor import app_audit
 from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.render import FINDINGS, ORIGINS, describe_app, render_findings, render_origin
 from tacit.integrations.flower.auditor.server_app import SAMPLING, STRATEGIES
 
@@ -120,7 +120,7 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
     assert found.facts.read.keys() == wanted.keys()
     assert not found.facts.assumed
     assert not found.facts.unread
-    assert found.facts.read["num_shares"] == Origin(OriginCode.CONFIG, name="num-shares")
+    assert found.facts.read["num_shares"] == ValueOrigin(OriginCode.CONFIG, name="num-shares")
     place = found.facts.read["clipping_range"]
     assert (place.code, place.path) == (OriginCode.LINE, "ward/server_app.py")
     assert "clipping_range=4.0" in PLUS.splitlines()[place.line - 1]
@@ -251,7 +251,7 @@ def test_what_is_given_and_cannot_be_read_is_no_default(tmp_path, fraction, more
 @pytest.mark.usefixtures("looks_only")
 def test_what_is_not_given_is_flowers_default(tmp_path):
     facts = facts_of(tmp_path, "fraction_evaluate=0.5")
-    assert facts.assumed["fraction"] == Origin(OriginCode.FLOWER_DEFAULT)
+    assert facts.assumed["fraction"] == ValueOrigin(OriginCode.FLOWER_DEFAULT)
     assert facts.values["fraction"] == 1.0
 
 
@@ -810,7 +810,7 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
 def test_every_code_has_words_and_json_has_both(tmp_path):
     assert FINDINGS.keys() == set(AppCode)
     assert ORIGINS.keys() == set(OriginCode)
-    place = Origin(OriginCode.BOUND_AGAIN, "ward/server_app.py", 7, "grid")
+    place = ValueOrigin(OriginCode.BOUND_AGAIN, "ward/server_app.py", 7, "grid")
     assert render_origin(place) == "ward/server_app.py, line 7: grid is bound again"
     told = describe_app(audit_app(written(tmp_path, PLUS)))
     assert len(told["findings"]) == len(told["says"])

@@ -87,7 +87,7 @@ class OriginCode(StrEnum):
 
 
 @dataclass(frozen=True)
-class Origin:
+class ValueOrigin:
     """Where a value is from, or why it cannot be read."""
 
     code: OriginCode
@@ -96,8 +96,8 @@ class Origin:
     line: int = 0
     name: str = ""
     """Name or expression that the code is about."""
-    parts: tuple["Origin", ...] = ()
+    parts: tuple["ValueOrigin", ...] = ()
     """Origins that this one sums up."""
 
 
-FLOWER_DEFAULT = Origin(OriginCode.FLOWER_DEFAULT)
+FLOWER_DEFAULT = ValueOrigin(OriginCode.FLOWER_DEFAULT)

@@ -8,7 +8,7 @@ from tacit.auditing.render.text import name_seed
 from tacit.core.average import format_count
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, Facts
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 
 
 def describe_app(found: FlowerAudit) -> dict[str, Any]:
@@ -133,18 +133,18 @@ FINDINGS: dict[AppCode, Callable[[Remark, FlowerAudit], str]] = {
 # --- origins ---------------------------------------------------------------------------------------------------------
 
 
-def render_origins(facts: Facts, origins: dict[str, Origin]) -> list[str]:
+def render_origins(facts: Facts, origins: dict[str, ValueOrigin]) -> list[str]:
     """Returns values with where each is from, in words."""
     return [f"{name} = {facts.values[name]} ({render_origin(origin)})" for name, origin in origins.items()]
 
 
-def render_origin(origin: Origin) -> str:
+def render_origin(origin: ValueOrigin) -> str:
     """Returns where a value is from, or why it cannot be read, in words."""
     place = f"{origin.path}, line {origin.line}" if origin.path else ""
     return ": ".join(part for part in (place, ORIGINS[origin.code](origin)) if part)
 
 
-ORIGINS: dict[OriginCode, Callable[[Origin], str]] = {
+ORIGINS: dict[OriginCode, Callable[[ValueOrigin], str]] = {
     OriginCode.LINE: lambda _: "",
     OriginCode.EXPRESSION: lambda it: it.name,
     OriginCode.CONFIG: lambda it: f"config: {it.name}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import (
     Function,
     SourceModule,
@@ -83,12 +83,12 @@ class RoundStart:
 
     how: str
     """Method of averaging: "plain", "Tacit", or the name of one of Flower's workflows."""
-    origin: Origin
+    origin: ValueOrigin
     """Place in the source, with the reason if the grid could not be followed further."""
     strategy: Arguments
     rounds: SourceValue
     workflow: Arguments
-    elsewhere: Origin | None = None
+    elsewhere: ValueOrigin | None = None
     """Reason why Tacit's grid may have another roster than the configured one; None if there is none."""
 
     @property
@@ -108,7 +108,7 @@ class Trace:
     starts: list[RoundStart] = field(default_factory=list)
     contexts: list[ast.arg] = field(default_factory=list)
     """Context parameters of main functions."""
-    elsewhere: Origin | None = None
+    elsewhere: ValueOrigin | None = None
     """Place where Tacit's grid may be given another roster than the configured one; None if there is none."""
 
     @classmethod
@@ -255,7 +255,7 @@ class Trace:
 
     # --- starts of rounds --------------------------------------------------------------------------------------------
 
-    def _record_unclear(self, why: Origin, ours: bool = False) -> None:
+    def _record_unclear(self, why: ValueOrigin, ours: bool = False) -> None:
         """Records a use that cannot be followed; with a plain grid it counts as plain averaging, the worst case."""
         unknown, none = Arguments.unknown(self.source, why), Arguments(self.source)
         self.starts.append(RoundStart(TACIT if ours else PLAIN, why, unknown, unreadable_value(why), none))
@@ -307,7 +307,7 @@ class Trace:
         given = Arguments(source, *context, names)
         manager, strategy, config = (given.get_expression(name) for name in ("client_manager", "strategy", "config"))
         changed = [name for name in names if {ANY, name} & source.changed]
-        why = given.open or (Origin(OriginCode.SET_LATER, name=changed[0]) if changed else None)
+        why = given.open or (ValueOrigin(OriginCode.SET_LATER, name=changed[0]) if changed else None)
         if manager is not None or why:
             managed = module.locate(call, OriginCode.EXPRESSION, "client_manager")
             sampled = Arguments.unknown(source, why or managed)
@@ -412,7 +412,7 @@ def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -
     )
 
 
-def find_trials(source: Source, protocol: Any) -> tuple[Origin | None, bool]:
+def find_trials(source: Source, protocol: Any) -> tuple[ValueOrigin | None, bool]:
     """Returns where the source creates a roster, if anywhere, and whether with settings or another protocol."""
     made, has_settings = None, False
     for module, node in source.walk():

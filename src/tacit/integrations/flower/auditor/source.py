@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.integrations.flower.auditor.findings import Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import (
     NOT_GIVEN,
     Bound,
@@ -354,7 +354,7 @@ class Source:
         if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
-            return SourceValue(self.config[name], Origin(OriginCode.CONFIG, name=name))
+            return SourceValue(self.config[name], ValueOrigin(OriginCode.CONFIG, name=name))
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
     def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
@@ -393,7 +393,7 @@ class Arguments:
     ) -> None:
         """Reads the arguments of a call; `names` are those of positional ones. Without a call there are none."""
         self._source, self._given = source, dict[str, tuple[SourceModule, ast.expr]]()
-        self.open: Origin | None = None
+        self.open: ValueOrigin | None = None
         """Expression that may have more arguments; None if all are known."""
         if module is None or call is None:
             return
@@ -407,7 +407,7 @@ class Arguments:
                 self._unpack(module, each.value)
 
     @classmethod
-    def unknown(cls, source: Source, why: Origin) -> "Arguments":
+    def unknown(cls, source: Source, why: ValueOrigin) -> "Arguments":
         """Returns arguments of which nothing is known."""
         made = cls(source)
         made.open = why
@@ -433,7 +433,7 @@ class Arguments:
         """Returns the number given under the first of several names, as far as it is known."""
         for name in names:
             if {ANY, name} & self._source.changed:
-                return unreadable_value(Origin(OriginCode.MAY_BE_SET_LATER, name=name))
+                return unreadable_value(ValueOrigin(OriginCode.MAY_BE_SET_LATER, name=name))
             if name in self._given:
                 module, written = self._given[name]
                 found = self._source.read_value(module, written)
