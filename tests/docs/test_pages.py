@@ -207,17 +207,10 @@ def test_readme_is_short() -> None:
 
 
 KINDS = ("Tutorial", "How-to", "Reference", "Explanation")
-UNMARKED = {
-    *("adding-a-protocol", "arguments", "attacks", "audit", "audit-flower", "claims", "limits", "papers", "privacy"),
-    *("threat-model", *tacit.protocols.REGISTRY),
-}
-"""Pages that do not say yet of which kind they are."""
 MARKED = [
     page
     for page in PAGES
-    if page.parent.name != "decisions"
-    and page.stem not in UNMARKED | {"CODE_OF_CONDUCT"}
-    and page != ROOT / "README.md"
+    if page.parent.name != "decisions" and page.stem != "CODE_OF_CONDUCT" and page != ROOT / "README.md"
 ]
 
 
