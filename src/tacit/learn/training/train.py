@@ -36,7 +36,7 @@ from tacit.learn.training.run_folder import (
     encode_line,
     is_over,
     load_noise_key,
-    make_folder,
+    open_folder,
     read_metrics,
     sanitize_name,
 )
@@ -138,7 +138,23 @@ def train(
     (20, 20, 20)
     """
     scenario = _check_arguments(scenario, data, model)
-    place = make_folder(scenario, folder, resume)
+    with open_folder(scenario, folder, resume) as place:
+        return _run_in_folder(scenario, place, resume, data, model, on_round, progress, address, ledger, people)
+
+
+def _run_in_folder(
+    scenario: Scenario,
+    place: Path,
+    resume: bool,
+    data: Dataset | None,
+    model: Any,
+    on_round: RoundCallback | None,
+    progress: Progress,
+    address: str | None,
+    ledger: str | Path | None,
+    people: People | None,
+) -> Run:
+    """Trains a scenario in a folder that exists. Arguments are those of `train`."""
     over = resume and scenario.privacy is not None and is_over(place)
     noise = scenario.privacy is not None and not over
     kept = Checkpoint.read(place / CHECKPOINT, noise=noise) if resume and (place / CHECKPOINT).exists() else None
@@ -216,7 +232,7 @@ def _restore_run(
         record = decode_ledger(checkpoint.ledger).runs[0]
         if paid_at.path is None or read_ledger(paid_at.path).record_of(record.run) != record:
             raise ConfigError(
-                f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere"
+                f"{place / CHECKPOINT} is not the last one of this run, which is over; try: begin anew elsewhere"
             )
         if checkpoint.round < found.scenario.rounds:
             found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"
