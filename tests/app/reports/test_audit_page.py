@@ -29,7 +29,8 @@ def asked(tmp_path, monkeypatch):
 def test_a_leak_is_said_first_and_worked_out(asked):
     page, found = asked("admm", "--coalition", "p0", "--set", "iterations=5")
     assert found["exposed"]
-    assert page.index("<b>Exposed</b>") < page.index("What was assumed") < page.index("<h2>Recipes</h2>")
+    assert page.index("<b>Exposed</b>") < page.index("Who can recover whose vector") < page.index("<h2>Recipes</h2>")
+    assert page.index("<h2>Recipes</h2>") < page.index("<h2>Assumptions</h2>") < page.index("<h2>Sign-off</h2>")
     assert "p0: p1 is" in page
     assert "tacit audit admm --parties 9 --coalition p0 --set iterations=5" in page
     assert "Theorem III.2" in page
