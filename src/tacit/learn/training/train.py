@@ -33,6 +33,7 @@ from tacit.learn.training.run_folder import (
     KEY,
     METRICS,
     MODEL,
+    PARTIES,
     SCENARIO,
     encode_line,
     is_over,
@@ -152,6 +153,8 @@ def train(
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = [] if kept is None else _restore_run(place, found, kept, digest, paid_at if over else None)
     replace_file(place / SCENARIO, scenario.encode())
+    if (owners := found.name_owners()) is not None:
+        replace_file(place / PARTIES, msgspec.json.encode(owners))
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, audit_run(found.checked, scenario))
     replace_file(place / METRICS, b"".join(map(encode_line, history)))
