@@ -122,7 +122,7 @@ def test_a_live_run_moves_by_itself(visit, address, place):
     assert "ε spent" in "".join(page.locator("figcaption").all_inner_texts())
 
 
-def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, shot):
+def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place):
     page = visit(address).open("/run?id=runs%2Fclinics")
     page.locator(".graph").wait_for()
     rounds = [msgspec.json.decode(line) for line in (place / "runs/clinics/metrics.jsonl").read_bytes().splitlines()]
@@ -136,7 +136,6 @@ def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, 
         assert f"{100 * each['accuracy']:.1f} %" in page.locator(".now").inner_text()
     slider.press("ArrowLeft")
     assert page.locator(".reading").inner_text() == "round 3"
-    shot(page, "run")
 
 
 LONG = (
@@ -340,7 +339,7 @@ def test_there_may_be_no_runs_yet(visit, tmp_path):
 # --- the adversary -------------------------------------------------------------------------------------------------
 
 
-def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address, shot):
+def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address):
     page = visit(address).open(CESAR)
     page.locator('[data-party="p4"]').click()
     page.locator(".headline.good", has_text="p4 recovers nobody").wait_for()
@@ -356,7 +355,6 @@ def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened
     page.locator("summary", has_text="does not cover").click()
     page.get_by_text("The average itself").wait_for()
     assert "--coalition p4,p5" in page.locator(".command code").inner_text()
-    shot(page, "adversary")
     page.get_by_role("switch", name="Hardened").check()
     page.locator(".headline.good", has_text="p4 and p5 recover nobody").wait_for()
     assert exposed(page) == set()
@@ -390,7 +388,7 @@ def claims_page():
     return (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 
 
-def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
+def test_dropouts_expose_a_user_of_secure_aggregation(visit, address):
     page = visit(address, color_scheme="dark").open(SECAGG)
     page.locator('[data-party="server"]').click()
     page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
@@ -401,7 +399,6 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     assert page.locator(".node.exposed .caption").text_content() == f"round {report.safe_rounds + 1}"
     page.locator(".recipe li", has_text="minus what server sent to").wait_for()
     page.locator(".proof", has_text="Replayed").wait_for()
-    shot(page, "dropouts-dark")
     page.get_by_role("button", name="drifting", exact=True).click()
     page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
 
@@ -469,7 +466,7 @@ def test_what_cannot_be_asked_is_said_in_place(visit, address):
 # --- plans and new runs --------------------------------------------------------------------------------------------
 
 
-def test_a_plan_as_cards(visit, address, shot):
+def test_a_plan_as_cards(visit, address):
     page = visit(address).open("/plan")
     page.get_by_label("Parties").fill("5")
     page.get_by_label("Rounds").fill("2")
@@ -483,7 +480,6 @@ def test_a_plan_as_cards(visit, address, shot):
     ]
     assert "coalitions" in page.locator(".proposal .looked").first.inner_text()
     assert page.locator(".proposal .command code").first.inner_text().startswith("tacit audit secagg --parties 5")
-    shot(page, "plan")
     page.get_by_label("Colluders", exact=True).fill("4")
     page.get_by_role("button", name="Propose").click()
     page.locator(".problems", has_text="coalition_size must be").wait_for()
@@ -809,16 +805,13 @@ def test_nothing_serious_stands_in_the_way_of_anybody(visit, address, scheme):
 
 @pytest.mark.parametrize("width", [360, pytest.param(768, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("federation")
-def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width, shot):
+def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width):
     seen = visit(address, viewport={"width": width, "height": 740}, has_touch=True)
     for name, (path, there) in VIEWS.items():
         page = seen.open(path)
         page.locator(there).first.wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, (name, wide)
-        if width == 360 and name == "adversary":
-            page.locator(".proof", has_text="Replayed").first.wait_for()
-            shot(page, "phone")
 
 
 def test_dark_is_dark_and_light_is_light(visit, address):

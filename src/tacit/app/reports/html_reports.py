@@ -25,7 +25,7 @@ from tacit.app.terminal import tables
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.errors import MissingExtra
-from tacit.learn.training.run_folder import AUDIT
+from tacit.learn.training.run_folder import AUDIT, PARTIES
 from tacit.learn.training.train import Run
 
 if TYPE_CHECKING:
@@ -119,10 +119,11 @@ def write_run_report(run: Run) -> None:
     folder = run.folder
     if folder is None:
         return
+    names = _read_names(run)
     figures, missing = draw_figures(
         {
             "progress.svg": lambda file: pictures.progress(run, file),
-            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file),
+            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file, names),
         }
     )
     for name, figure in figures.items():
@@ -142,7 +143,7 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
     return render_report(
         "run.html",
         run.scenario.title or run.name,
-        summary=build_columns(("", ""), tables.summarize_run(run)),
+        summary=build_columns(("", ""), [*tables.summarize_run(run), *_list_names(run)]),
         notes=run.notes,
         images=embed_figures(figures),
         missing_figures=missing,
@@ -151,6 +152,19 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
         rounds=build_columns(*tables.list_rounds(run)),
         scenario=run.scenario.encode().decode(),
     )
+
+
+def _read_names(run: Run) -> list[str]:
+    """Returns the real names of a run's parties; none unless their samples have owners."""
+    if run.folder is None or not (run.folder / PARTIES).exists():
+        return []
+    return msgspec.json.decode((run.folder / PARTIES).read_bytes(), type=list[str])
+
+
+def _list_names(run: Run) -> list[tuple[str, str]]:
+    """Returns a row that says which party has which real name; none without names."""
+    named = ", ".join(f"p{place} is {name}" for place, name in enumerate(_read_names(run)))
+    return [("names", named)] if named else []
 
 
 def _gather_facts(run: Run) -> RunFacts:
