@@ -220,17 +220,21 @@ def test_states_of_others_are_refused(protocol):
     fresh = protocol.encode_state(protocol.state())
     assert protocol.decode_state(fresh) == protocol.state()
     rest = msgspec.msgpack.decode(fresh)[3]
-    for wrong, complaint in (
-        ((name, version + 1, None, rest), f"version {version + 1}, not of {name}, version {version}"),
-        (("other", version, None, rest), "state of other"),
-        ((name, version, ("p1", 3), rest), "state of p1 after 3 rounds, not of nobody"),
-        ((name, version, None, rest | {"more": 1}), "no state"),
-        ((name, version, "p1", rest), "no state"),
-        ((name, version, None), "no state"),
+    for wrong, complaint, advice in (
+        (
+            (name, version + 1, None, rest),
+            f"state of {name}, version {version + 1}, not {version};",
+            "release that wrote",
+        ),
+        (("other", version, None, rest), f"state of other, not of {name}", "another folder"),
+        ((name, version, ("p1", 3), rest), "state of p1 after 3 rounds, not of nobody", "new session"),
+        ((name, version, None, rest | {"more": 1}), "no state", "new session"),
+        ((name, version, "p1", rest), "no state", "new session"),
+        ((name, version, None), "no state", "new session"),
     ):
         with pytest.raises(JournalError, match=complaint) as caught:
             protocol.decode_state(msgspec.msgpack.encode(wrong))
-        assert "new session" in str(caught.value)
+        assert advice in str(caught.value)
     for length in range(len(fresh)):
         with pytest.raises(JournalError):
             protocol.decode_state(fresh[:length])

@@ -79,7 +79,9 @@ class Node:
         self._pool = BufferPool()
         self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
-        self.metrics = MetricsEndpoint(lambda: render_metrics(self.telemetry, self.status(), self.courier.links))
+        self.metrics = MetricsEndpoint(
+            lambda: render_metrics(self.telemetry, self.status(), self.courier.links), self._find_obstacle
+        )
         self.courier = Courier(
             self.me,
             Tls(mine.key_pem.reveal(), mine.certificate_pem),
@@ -161,7 +163,8 @@ class Node:
             except TacitError as error:
                 if not self.lifecycle.closing:
                     self._announce_ready(0)  # or others would begin, and wait for us
-                self.telemetry.report_refused(error, self.rounds)
+                if not self.lifecycle.draining:
+                    self.telemetry.report_refused(error, self.rounds)
                 raise
 
     async def _run_round(self, update: Update | None) -> Ending:
@@ -188,8 +191,23 @@ class Node:
 
     async def serve(self, report: Callable[[Ending], None], rounds: int | None = None) -> None:
         """Takes part in round after round, as a server does, and reports the ending of each."""
-        while rounds is None or self.rounds < rounds:
-            report(await self.average(None))
+        while (rounds is None or self.rounds < rounds) and (self.resuming or not self.lifecycle.draining):
+            try:
+                report(await self.average(None))
+            except TransportError:
+                if not self.lifecycle.draining:
+                    raise
+
+    def drain(self) -> None:
+        """Lets the present round finish, and begins no other."""
+        self.lifecycle.draining = True
+        self._changed.set()
+
+    def _find_obstacle(self) -> str:
+        """Returns the reason why this node cannot take part in a round; empty if it can."""
+        if self.lifecycle.draining or self.lifecycle.presence is not Presence.LISTENING:
+            return "stopping"
+        return self.status().trouble
 
     async def close(self, *, leaving: bool = False) -> None:
         """Stops the node, and a call of `average` that waits, with an error. One that leaves tells its peers so."""

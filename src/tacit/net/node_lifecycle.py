@@ -92,6 +92,8 @@ class NodeLifecycle:
         self.round, self.presence = RoundState.UNSIZED, Presence.CREATED
         self.closing = False
         """Whether the node is being closed, or was, so that no call of `average` waits any longer."""
+        self.draining = False
+        """Whether the node finishes its present round and begins no other."""
 
     @property
     def is_resuming(self) -> bool:
@@ -99,13 +101,15 @@ class NodeLifecycle:
         return self.round not in BEFORE_ROUND
 
     def check_open(self, me: Party, number: int) -> None:
-        """Raises TransportError if the node is being closed, or was, with the number of its last round."""
+        """Raises TransportError if the node is being closed, was closed, or may begin no other round."""
         if self.closing and self.is_resuming:
             raise TransportError(
                 f"{me} was closed in round {number}; join again, and the next average finishes that round"
             )
         if self.closing:
             raise TransportError(f"{me} was closed before a round began; join again")
+        if self.draining and not self.is_resuming:
+            raise TransportError(f"{me} stops and begins no other round after round {number}; start it again")
 
     def size_known(self, under_way: bool) -> None:
         """The length of the vectors is known; a round may be under way since before a restart."""

@@ -383,6 +383,72 @@ def test_requests_that_are_none_are_answered_as_such(request_, code):
     assert (body == "") == request_.startswith(b"HEAD")
 
 
+def test_health_and_readiness_are_answered_with_the_obstacle():
+    obstacles = ["", "the disk is full"]
+
+    async def run():
+        endpoint = MetricsEndpoint(lambda: "# EOF\n", lambda: obstacles[0])
+        await endpoint.start("127.0.0.1:0")
+        found = []
+        try:
+            for path in ("healthz", "readyz"):
+                found.append(await asked(endpoint.url, f"GET /{path} HTTP/1.1\r\n\r\n".encode()))
+            obstacles.pop(0)
+            for path in ("healthz", "readyz"):
+                found.append(await asked(endpoint.url, f"GET /{path} HTTP/1.1\r\n\r\n".encode()))
+        finally:
+            await endpoint.close()
+        return found
+
+    found = asyncio.run(run())
+    assert [head.split()[1] for head, _ in found] == ["200", "200", "200", "503"]
+    assert found[-1][1] == "the disk is full\n"
+
+
+def test_a_server_that_drains_finishes_its_round_and_begins_no_other(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3)
+
+    async def run():
+        async with made.nodes() as nodes:
+            server, endings = nodes["server"], []
+            parties = {name: node for name, node in nodes.items() if name != "server"}
+
+            def report(ending):
+                endings.append(ending)
+
+            serving = asyncio.create_task(server.serve(report))
+            rounds = [asyncio.create_task(node.average(made.updates(4)[name])) for name, node in parties.items()]
+            while not server.resuming:
+                await asyncio.sleep(0.001)
+            assert server._find_obstacle() == ""
+            server.drain()
+            assert server._find_obstacle() == "stopping"
+            found = await asyncio.gather(*rounds)
+            async with asyncio.timeout(10):
+                await serving
+            return endings, found, server.rounds
+
+    endings, found, rounds = asyncio.run(run())
+    assert rounds == 1
+    assert [ending.error for ending in found] == [None] * 3
+    assert len(endings) == 1
+
+
+def test_a_server_that_drains_between_rounds_ends_at_once(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3)
+
+    async def run():
+        async with made.nodes(["server"]) as nodes:
+            serving = asyncio.create_task(nodes["server"].serve(lambda _: None))
+            await asyncio.sleep(0.2)
+            nodes["server"].drain()
+            async with asyncio.timeout(5):
+                await serving
+            return nodes["server"].rounds
+
+    assert asyncio.run(run()) == 0
+
+
 def test_slow_and_many_callers_do_not_disturb_a_node(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "PATIENCE", 0.5)
     made = Made.of(tmp_path, "gossip", 3)

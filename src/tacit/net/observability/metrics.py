@@ -1,8 +1,9 @@
-"""Metrics of a node in the OpenMetrics format, and a small HTTP server for collectors such as Prometheus.
+"""Metrics and health of a node, and a small HTTP server for collectors such as Prometheus and for orchestrators.
 
-The server answers one GET per connection. It hangs up on any other request, on slow ones, and on too many at a time, so
-that rounds are not disturbed. Metrics are not secret, but readers are not authenticated either: by default the server
-listens on this machine only.
+`/metrics` has the metrics in the OpenMetrics format. `/healthz` answers while the process runs. `/readyz` answers 503
+with the reason while the node cannot begin a round. The server answers one GET per connection. It hangs up on any other
+request, on slow ones, and on too many at a time, so that rounds are not disturbed. Metrics are not secret, but readers
+are not authenticated either: by default the server listens on this machine only.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # an extra, which a node without metrics does without
     from prometheus_client.core import GaugeMetricFamily, Metric
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-PATH = "/metrics"
+PATH, ALIVE, READY = "/metrics", "/healthz", "/readyz"
 HERE = "127.0.0.1"
 MOST = 8
 """Most simultaneous connections."""
@@ -116,10 +117,15 @@ def _gauge(name: str, text: str, peers: Iterable[PeerStatus], what: str, unit: s
 
 
 class MetricsEndpoint:
-    """HTTP server that answers with a text."""
+    """HTTP server for the metrics and the health of a node.
 
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
+    Args:
+        text: Returns the metrics.
+        obstacle: Returns the reason why no round can begin, or an empty text.
+    """
+
+    def __init__(self, text: Callable[[], str], obstacle: Callable[[], str] = str) -> None:
+        self._text, self._obstacle = text, obstacle
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.url = ""
@@ -168,12 +174,25 @@ class MetricsEndpoint:
         path, _, spoken = rest.partition(b" ")
         if not spoken.startswith(b"HTTP/1."):
             return _response(HTTPStatus.BAD_REQUEST)
-        if path.partition(b"?")[0] not in (PATH.encode(), b"/"):
+        respond = self._pages().get(path.partition(b"?")[0].decode("ascii", "replace"))
+        if respond is None:
             return _response(HTTPStatus.NOT_FOUND)
         if method not in (b"GET", b"HEAD"):
             return _response(HTTPStatus.METHOD_NOT_ALLOWED)
-        whole = _response(HTTPStatus.OK, self._text().encode(), CONTENT)
+        whole = respond()
         return whole if method == b"GET" else whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    def _pages(self) -> Mapping[str, Callable[[], bytes]]:
+        """Returns what answers each path."""
+
+        def metrics() -> bytes:
+            return _response(HTTPStatus.OK, self._text().encode(), CONTENT)
+
+        def ready() -> bytes:
+            why = self._obstacle()
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n".encode()) if why else _response(HTTPStatus.OK)
+
+        return {PATH: metrics, "/": metrics, ALIVE: lambda: _response(HTTPStatus.OK), READY: ready}
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
