@@ -119,6 +119,7 @@ def write_federation(folder: Path) -> None:
 
 def take_picture(page: Page, path: Path, height: int) -> None:
     """Takes a picture of a page down to some height, with few colours, so that the file is small."""
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     page.screenshot(path=path, full_page=True)
     with Image.open(path) as picture:
         shown = picture.convert("RGB").crop((0, 0, picture.width, min(picture.height, height)))

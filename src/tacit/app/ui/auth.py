@@ -12,9 +12,8 @@ and the name of the run. The report is data: its tab runs no scripts and loads n
 
 import hmac
 from collections.abc import Collection
-from urllib.parse import parse_qs, urlencode
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -51,7 +50,7 @@ def sign_report(token: str, name: str) -> str:
 
 def report_address(token: str, name: str) -> str:
     """Returns the address of a run's report, with its key."""
-    return f"{REPORT_PATH}?{urlencode({'id': name, 'key': sign_report(token, name)})}"
+    return f"{REPORT_PATH}?{QueryParams({'id': name, 'key': sign_report(token, name)})}"
 
 
 class AccessControl:
@@ -108,8 +107,8 @@ class AccessControl:
 
     def _is_signed(self, query: bytes) -> bool:
         """Returns whether a query names a run and has the key of its report."""
-        given = parse_qs(query.decode("latin-1"))
-        name, key = (given.get(field, [""])[0] for field in ("id", "key"))
+        given = QueryParams(query)
+        name, key = given.get("id", ""), given.get("key", "")
         return hmac.compare_digest(key.encode(), sign_report(self._token, name).encode())
 
     def _is_token(self, given: str) -> bool:

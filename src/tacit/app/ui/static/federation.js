@@ -61,7 +61,7 @@ function makePartyRow(name, parties) {
   const seen = own?.ago ?? (heard.length ? Math.min(...heard) : null);
   const round = own?.round ?? Math.max(0, ...peers.map((peer) => peer.begun));
   const since = missing.length ? [`${formatMoment(longest)} (${formatDuration(longest)})`, h("small", {}, `awaited by ${joinNames(missing.map((each) => each.by))}`)] : "–";
-  return [h("strong", {}, name), describeState(own, missing, parties.some((each) => each.running)), round || "–", seen == null ? "never" : `${formatDuration(seen)} ago`, since, showErrors(name, own, peers)];
+  return [h("strong", {}, name), describeState(own, missing, parties.some((each) => each.running)), round || "–", seen == null ? "never" : makeName(`${formatDuration(seen)} ago`), since, showErrors(name, own, peers)];
 }
 
 function describeState(own, missing, watched) {
@@ -95,7 +95,7 @@ function showRounds(parties) {
     const sent = Object.values(last.sent ?? {}).reduce((sum, each) => sum + each, 0);
     return [last.round, makeName(party), last.error ? "–" : [String(last.contributors.length), h("small", {}, joinNames(last.contributors))],
       lost.length ? lost.map(([who, why]) => h("div", {}, makeName(who), h("small", {}, why))) : "none",
-      formatDuration(last.seconds ?? 0), formatBytes(sent), last.error ? foldText(last.error.text, `round-${party}`) : "average"];
+      makeName(formatDuration(last.seconds ?? 0)), makeName(formatBytes(sent)), last.error ? foldText(last.error.text, `round-${party}`) : "average"];
   });
   return h("section", { "aria-label": "Last rounds" }, h("h2", {}, "Last round of each party"), makeTable("Last round of each party", heads, rows));
 }

@@ -66,7 +66,7 @@ function makeDropoutSlider(state, change) {
   const control = h("input", { type: "range", id: "ask-dropout", min: 0, max: 0.5, step: 0.05, value: state.dropout,
     oninput: () => { shown.textContent = `${Math.round(100 * control.value)} %`; } });
   onPause(control, () => change({ dropout: Number(control.value) }));
-  return h("div", { class: "field" }, h("div", { class: "labelled" }, h("label", { for: "ask-dropout" }, "Dropouts per round ", shown), explainBeside("dropout")), control);
+  return h("div", { class: "field" }, h("div", { class: "labelled" }, h("label", { for: "ask-dropout" }, "Dropouts ", shown), explainBeside("dropout")), control);
 }
 
 function makeSwitch(id, label, hint, on, change, disabled = false) {
