@@ -582,6 +582,8 @@ def test_an_address_that_does_not_exist_says_so_and_leads_on(visit, address):
     page = seen.open("/nosuch")
     page.get_by_role("heading", name="Page not found").wait_for()
     assert "/nosuch" in page.locator("main").inner_text()
+    page.evaluate(AXE)
+    assert page.evaluate("axe.run({resultTypes: ['violations']})")["violations"] == []
     seen.wrong = [each for each in seen.wrong if "404" not in each]  # which is what was to be answered
     page.get_by_role("link", name="Go to all runs").click()
     page.locator(".row").first.wait_for()
