@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from support.paths import ROOT
 from tacit import __version__
 from tacit.app.cli.main import app
+from tacit.app.reports.html_reports import prepare_audit, render_report
 from tacit.auditing.render.trust import describe_trust
 from tacit.core.suite import Parties
 from tacit.protocols import REGISTRY, find
@@ -75,3 +77,13 @@ def test_how_many_may_work_with_a_server_follows_from_the_threshold(parties, fri
 def test_baselines_are_called_that_and_nothing_else_is(protocol):
     terms = protocol.settings_from({}).bind(Parties(f"p{place}" for place in range(9)))
     assert ("hides nothing" in describe_trust(protocol, terms)[0]) == protocol.leaks_by_design
+
+
+@pytest.mark.parametrize("run", ["finished", "cut-off"])
+def test_a_report_can_be_made_of_an_audit_of_release_0_2(run):
+    found = json.loads((ROOT / "tests/golden/0.2.0/run" / run / "audit.json").read_text(encoding="utf-8"))
+    sections = prepare_audit(found, found["asked"])
+    page = render_report("audit.html", "old", audit=sections, images=[], missing_figures="")
+    assert sections["heading"] in page
+    for each in found["not_covered"]:
+        assert each.replace("'", "&#39;") in page

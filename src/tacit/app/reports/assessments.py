@@ -145,7 +145,7 @@ def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
     if "settings" in audit:
         changed = "All settings are listed in this report under Settings."
         yield AssessmentRow("Which settings protect the vectors?", [changed])
-    yield AssessmentRow("Which noise is added?", [_describe_noise(audit["reports"])])
+    yield AssessmentRow("Which noise is added?", [_describe_noise(audit)])
     steps = [f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}" for each in audit["next"]]
     question = (
         "Which settings would protect more?" if audit["exposed"] else "Which harder questions can be audited next?"
@@ -156,8 +156,17 @@ def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
     yield _open("Which risk remains, and who accepts it?")
 
 
-def _describe_noise(reports: Sequence[Mapping[str, Any]]) -> str:
-    noise = max((report["noise"] for report in reports), default=0.0)
+def _find_noise(audit: AuditData) -> float | None:
+    """Returns the standard deviation of the noise of each party; None if it is not known, as in files of Tacit 0.2."""
+    known: list[float] = [report["noise"] for report in audit["reports"] if "noise" in report]
+    setting: float | None = audit.get("settings", {}).get("noise")
+    return max(known) if known else setting
+
+
+def _describe_noise(audit: AuditData) -> str:
+    noise = _find_noise(audit)
+    if noise is None:
+        return NOT_IN_AUDIT
     if not noise:
         return "None. The settings of this audit add no noise."
     return f"Each party adds noise of standard deviation {noise:g} to every entry of its vector, in every round."
@@ -188,7 +197,7 @@ def assess_privacy_claims(audit: AuditData, run: RunFacts | None = None) -> list
     run = run or RunFacts()
     reports, settings = audit["reports"], audit.get("settings", {})
     epsilon = find_epsilon(reports)
-    rows = list(_describe_guarantee(reports, settings, epsilon, run) if epsilon or run.privacy else _deny(reports))
+    rows = list(_describe_guarantee(reports, settings, epsilon, run) if epsilon or run.privacy else _deny(audit))
     if run.score:
         utility = AssessmentRow(
             "Is the result accurate enough?", [f"{run.score}. Whether that is enough is to be judged."]
@@ -227,10 +236,12 @@ def assess_privacy_claims(audit: AuditData, run: RunFacts | None = None) -> list
     ]
 
 
-def _deny(reports: Sequence[Mapping[str, Any]]) -> Iterator[AssessmentRow]:
+def _deny(audit: AuditData) -> Iterator[AssessmentRow]:
     """Yields why there is no claim."""
-    noise = max((report["noise"] for report in reports), default=0.0)
-    if noise:
+    noise = _find_noise(audit)
+    if noise is None:
+        why = "No. The audit has no ε."
+    elif noise:
         why = f"No. Noise is added (σ = {noise:g}), but without a bound on vectors (norm) no ε follows from it."
     else:
         why = "No. The settings add no noise, so there is no ε. Masks hide vectors, and not what their average tells."
@@ -302,7 +313,7 @@ def _describe_unit(settings: Mapping[str, Any], privacy: Privacy | None) -> tupl
 def _describe_trust(reports: Sequence[Mapping[str, Any]], run: RunFacts) -> list[str]:
     if run.privacy is not None and run.privacy.noise == "central":
         return ["A server that is trusted with the sum adds the noise once."]
-    counted = [report["company"] for report in reports if report["epsilon"] is not None and report["company"]]
+    counted = [report["company"] for report in reports if report["epsilon"] is not None and report.get("company")]
     lines = ["Each party adds noise to its own vector before anything is sent."]
     if counted:
         few = min(counted)
