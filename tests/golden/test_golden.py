@@ -377,7 +377,7 @@ def test_a_finished_store_of_0_2_gives_back_its_average(copied):
         found = store.load(agreement.session)
         assert (found.number, found.journal) == (1, None)
         assert found.state_of(agreement.protocol).continues_from()
-        number, average, lineage, _ = store.adopted()
+        number, average, lineage, _ = store.load_adopted()
     then = json.loads((GOLDEN / "secagg" / "stores.json").read_bytes())["finished"]
     assert (number, average.tolist(), lineage) == (1, then["average"], b"")
 

@@ -1,6 +1,6 @@
-"""Node of a federation: one party, or the server, on a network, with its participant, its store and its courier.
+"""Node of a federation: one party, or the server, on a network, with its participant, its store and its transport.
 
-A node keeps the contract of `runtime.round`: every call of its participant is on disk before its messages leave, and an
+A node follows the contract of `runtime.round`: the record of a call is on disk before its messages are sent, and an
 envelope is acknowledged once it is on disk. So a node can be killed at any moment, and resumes from its folder.
 """
 
@@ -40,7 +40,7 @@ OFTEN = 1.0
 
 
 class Node:
-    """A party, or the server, on a network. Peers and timers drive it between `start`, `average` and `close`."""
+    """A party, or the server, on a network. Between `start`, `average` and `close`, peers and timers drive it."""
 
     def __init__(
         self, roster: RosterFile, mine: Credentials, store: RoundStore, seed: Callable[[int], bytes] | None = None
@@ -58,7 +58,7 @@ class Node:
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
         self._deadlines = roster.deadlines
         self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
-        """Seconds to wait for peers. With a server it is twice as long, because the server waits for others first."""
+        """Seconds to wait for peers. With a server it is doubled, because the server first waits for other parties."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
         self._participant: KeyedParticipant | None = None
@@ -80,7 +80,8 @@ class Node:
         self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
         self.metrics = MetricsEndpoint(
-            lambda: render_metrics(self.telemetry, self.status(), self.courier.links), self._find_obstacle
+            lambda: render_metrics(self.telemetry, self.status(), self.courier.links),
+            lambda: self.lifecycle.obstacle or self.status().trouble,
         )
         self.courier = Courier(
             self.me,
@@ -119,7 +120,7 @@ class Node:
         """Returns the last average that is on disk. Its lineage may be older than ours."""
         self._complete_pending()
         self._finish_round()
-        return self.store.adopted(self.lineage)
+        return self.store.load_adopted(self.lineage)
 
     @property
     def interrupted(self) -> Update | None:
@@ -153,9 +154,9 @@ class Node:
         return tuple(each for each in self.peers if each != peer and each in theirs and each != SERVER)
 
     async def average(self, update: Update | None) -> Ending:
-        """Takes part in the next round and returns its ending for us, which may have an error.
+        """Takes part in the next round. Returns its ending for this party, which may have an error.
 
-        An interrupted round is completed first, with its own update, and its ending is returned.
+        An interrupted round is completed first, with its own update; then its ending is returned.
         """
         async with self._average_lock:
             try:
@@ -190,7 +191,7 @@ class Node:
         return round_.ending
 
     async def serve(self, report: Callable[[Ending], None], rounds: int | None = None) -> None:
-        """Takes part in round after round, as a server does, and reports the ending of each."""
+        """Takes part in one round after another, as a server does, and reports the ending of each."""
         while (rounds is None or self.rounds < rounds) and (self.resuming or not self.lifecycle.draining):
             try:
                 report(await self.average(None))
@@ -203,14 +204,8 @@ class Node:
         self.lifecycle.draining = True
         self._changed.set()
 
-    def _find_obstacle(self) -> str:
-        """Returns the reason why this node cannot take part in a round; empty if it can."""
-        if self.lifecycle.draining or self.lifecycle.presence is not Presence.LISTENING:
-            return "stopping"
-        return self.status().trouble
-
     async def close(self, *, leaving: bool = False) -> None:
-        """Stops the node, and a call of `average` that waits, with an error. One that leaves tells its peers so."""
+        """Stops the node. A waiting call of `average` gets an error. With `leaving`, peers are notified."""
         self.lifecycle.closing = True
         self._changed.set()
         async with self._average_lock:
@@ -228,7 +223,7 @@ class Node:
         await self.metrics.close()
         await self.courier.close()
         try:
-            # What is not on disk by now is repeated after the restart.
+            # Data that is not on disk by now is recomputed after the restart.
             with suppress(TransportError):
                 self._finish_round()
         finally:
@@ -270,7 +265,7 @@ class Node:
             write_status(self.store.folder, self.status())
             await asyncio.sleep(OFTEN)
 
-    # --- when to begin ---------------------------------------------------------------------------------------------
+    # --- beginning of a round --------------------------------------------------------------------------------------
 
     async def _begin(self, update: Update | None) -> None:
         """Begins the next round, once the peers are ready."""
@@ -280,7 +275,7 @@ class Node:
         participant = self._participant
         if participant is None:
             raise AssertionError  # a node is not ready before the length of the vectors is known
-        # All of the last round is on disk until this one has begun, and nothing of it is written again.
+        # The last round is completely on disk until this one has begun, and none of it is written again.
         self._complete_pending()
         over, self._journal, participant.number = bool(self._journal.tip), Journal(kept=False), number - 1
         self._rendezvous.ready = 0
@@ -308,7 +303,7 @@ class Node:
             if number:
                 self._announce_ready(number)
                 if self.me == SERVER and not any(rendezvous.is_ready(peer, number) for peer in self.peers):
-                    since = self._now()  # without a waiting party the server waits on
+                    since = self._now()  # the timeout starts when a party is waiting
             late = self._now() - since >= self._max_wait
             if (
                 number
@@ -334,11 +329,11 @@ class Node:
         return self._rendezvous.hello(to, self.rounds, over, self.lifecycle.presence is Presence.LEAVING)
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
-        """Takes in a hello, and returns ours."""
+        """Processes a hello, and returns ours."""
         return self._hellos.answer(sender, hello)
 
     def _receive_hello(self, sender: Party, hello: Hello | int) -> None:
-        """Takes in the hello of a peer, or its version if that is not ours."""
+        """Processes a peer's hello, or its version if that differs from ours."""
         if isinstance(hello, Hello):
             self._record_hello(sender, hello)
         else:
@@ -375,14 +370,14 @@ class Node:
         return max(MAX_GREETING, self._participant.codec.longest if self._participant is not None else 0)
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
-        """Takes in a frame; returns whether it is on disk, or discarded."""
+        """Processes a frame. Returns whether it is on disk, or discarded."""
         if self._participant is None:
             return False
         if sender in self._rendezvous.lost:
             return True
         if self._rendezvous.confirmed_hello(sender) is None:
-            # Without its hello it may be a peer that has lost its journal.
-            if not self._hellos.is_sending(sender):  # or it could have us send any number of hellos
+            # Without a confirmed hello, the peer may have lost its journal.
+            if not self._hellos.is_sending(sender):  # otherwise a peer could make us send any number of hellos
                 self._hellos.say([sender])
             return False
         try:
@@ -409,7 +404,7 @@ class Node:
         return actions
 
     def _stage(self, view: memoryview) -> None:
-        """Writes a long message to disk. If that keeps failing, it is why messages of peers are missing."""
+        """Writes a long message to disk. An error is kept, because it explains why messages of peers are missing."""
         try:
             self.store.stage(view)
         except TacitError as error:
@@ -424,7 +419,7 @@ class Node:
         return None if self._participant is None else self._participant.round
 
     def _set_vector_length(self, entries: int) -> None:
-        """Creates the participant for vectors of a length; raises ConfigError if there is one of another length."""
+        """Creates the participant for vectors of a length; raises ConfigError if there is one with another length."""
         if self._participant is None:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
@@ -447,7 +442,7 @@ class Node:
         )
         self.last = found.ending
         self._pool.fit(agreement.ring().length * agreement.ring().element_bytes)
-        # With a server, masks are sampled in each round; without one, they follow from the session and the round.
+        # With a server, masks are sampled in each round. Without one, they are derived from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
         self._rendezvous.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
@@ -501,7 +496,7 @@ class Node:
     def _update_round(self, *, resumed: bool = False) -> None:
         """Updates timer, memory, telemetry and state after a change of the round."""
         self._timer.follow(self._round)
-        # A server only runs rounds; other parties return memory in between.
+        # A server runs rounds all the time. Other parties return memory to the system between rounds.
         playing = self._round is not None and not self._round.over
         self._pool.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:

@@ -40,9 +40,9 @@ from tacit.lab.attacks.registry import ATTACKS, find_attack
 from tacit.protocols import REGISTRY
 
 PARTIES = 9
-"""Parties of an audit that is not told how many there are."""
+"""Default number of parties of an audit."""
 FEWEST = 3
-"""Parties of which a plan can be made: of two that average, each knows the other's vector."""
+"""The fewest parties of a plan: of two that average, each knows the other's vector."""
 
 app = typer.Typer()
 
@@ -173,7 +173,7 @@ def audit(
 
 
 def _show_answer(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Summary:
-    """Shows the audit of a question, and returns its summary."""
+    """Prints the audit of a question, and returns its summary."""
     scope, reports = asked.scope(), _reports(asked)
     summary = summarize_reports(reports, asked)
     found = {**describe_subject(scope.protocol, scope.terms), **describe_summary(summary)}
@@ -186,11 +186,11 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
 
 
 NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "length", "open_links", "picture"]
-"""What an audit of an app does not look at."""
+"""Options that an audit of an app does not use."""
 
 
 def _refuse_unused(context: typer.Context) -> None:
-    """Raises ConfigError for what was given and would be ignored."""
+    """Raises ConfigError for given options that would be ignored."""
     if given := [name for name in NOT_OF_APPS if _is_given(context, name)]:
         named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
@@ -199,7 +199,8 @@ def _refuse_unused(context: typer.Context) -> None:
 def _is_given(context: typer.Context, name: str) -> bool:
     """Returns whether an option was given on the command line."""
     source = context.get_parameter_source(name)
-    # By name, for the enumeration is in Typer's own copy of Click or in the package, depending on the release.
+    # The name is compared, because the enumeration is in Typer's copy of Click or in the package, depending on the
+    # release.
     return source is not None and source.name == "COMMANDLINE"
 
 
@@ -221,7 +222,7 @@ def _flower(
     asks = f"tacit audit --flower {shlex.quote(folder)}"
     asks += "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
     asks += "".join(f" --set {name}={value}" for name, value in told.items())
-    # What else there is to ask is about the app, and not about settings that are much like its own.
+    # The other next steps are about the app, and not about similar settings of Tacit.
     holds = f"tacit plan {asked.parties} --rounds {asked.rounds} --dropout {dropout:g}"
     harder = Step(StepCode.NODES_DROP_OUT, f"{asks} --dropout {SOME}")
     further = Step(StepCode.PLAN, holds) if dropout else harder
@@ -237,9 +238,9 @@ def _flower(
 
 
 def _reports(asked: Question) -> list[Report]:
-    """Returns a report on each coalition that is asked about."""
+    """Returns a report on each coalition of a question."""
     every, reports = asked.coalitions(), []
-    asked.scope()  # complains before a bar is drawn
+    asked.scope()  # Raises before a progress bar is shown.
     with show_progress(counted=True) as told:
         told("beginning", 0, len(every))
         answers = asked.answers()
@@ -250,7 +251,7 @@ def _reports(asked: Question) -> list[Report]:
 
 
 def _refuse(summary: Summary, wanted: bool) -> None:
-    """Ends a command that was asked to fail."""
+    """Ends the command with exit code 1 if the user asked for that and the summary leaks."""
     if wanted and summary.exposed:
         raise LeakRefused(render_verdict(summary).rstrip("."))
 

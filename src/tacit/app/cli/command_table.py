@@ -1,12 +1,12 @@
-"""Table of the commands: where each one is defined, and its line in `tacit --help`.
+"""Table of the commands: the module of each, and its line in `tacit --help`.
 
-A command's module is imported when the command is called, so that `tacit --help` and completion load none of them.
+A command's module is imported only when the command is called, so that `tacit --help` and completion import none.
 """
 
 from typing import NamedTuple
 
 LEARNING, LEAKS, MACHINES, OVERVIEW = "Learn together", "What leaks", "Between machines", "Look around"
-"""Headings of the panels that `tacit --help` sorts commands into."""
+"""Headings of the panels of `tacit --help`."""
 
 
 class CommandEntry(NamedTuple):
@@ -15,16 +15,16 @@ class CommandEntry(NamedTuple):
     module: str
     """The module of `tacit.app` that defines it."""
     panel: str | None
-    """The heading that `tacit --help` lists it below."""
+    """The heading under which `tacit --help` lists the command."""
     summary: str
-    """The first paragraph of its own help text."""
+    """The first paragraph of the command's own help text."""
     attribute: str = "app"
-    """The Typer object that holds it there; for a group, the one that is it."""
+    """The Typer object in the module that has the command; for a group, the group itself."""
     group: bool = False
-    """Whether it has commands of its own."""
+    """Whether the command is a group with commands of its own."""
 
 
-# In the order in which --help lists them.
+# The order is that of --help.
 COMMANDS = {
     "demo": CommandEntry(
         "cli.demo_command",

@@ -32,7 +32,7 @@ def demo(
     """Learn to read digits together, and see what a server, and three protocols, give away."""
     del debug
     settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
-    settings.crashing()  # complains before a progress bar is drawn
+    settings.crashing()  # Raises before a progress bar is shown.
     with show_progress(counted=True) as told:
         report = demonstration.run_demo(settings, told)
     tables.show_result(as_json, report, tables.render_demo(report))

@@ -39,14 +39,14 @@ app, machines = typer.Typer(), typer.Typer()
 
 
 class Stopped(TacitError):
-    """Somebody pressed Ctrl-C; says how to go on."""
+    """The user pressed Ctrl-C. The message says how to continue."""
 
     code = "stopped"
 
 
 @contextmanager
 def going_on_by(command: str) -> Iterator[None]:
-    """Turns Ctrl-C into a line that says how to go on: all rounds that are over are on disk."""
+    """Turns Ctrl-C into a line that says how to continue. All finished rounds are on disk."""
     try:
         yield
     except KeyboardInterrupt:
@@ -141,7 +141,7 @@ def _write_report(done: Run) -> None:
 
 
 def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, Any]:
-    """Returns what shows how far a run is."""
+    """Returns the callbacks that show the progress of a run."""
 
     def over(metrics: Metrics) -> None:
         told.round(metrics, rounds, parties)

@@ -16,9 +16,9 @@ from tacit.privacy import LedgerState, RunRecord, read_ledger, set_budget
 
 app = typer.Typer()
 WITHOUT_NOISE = "runs-without-noise"
-"""Code of the runs that ε does not count."""
+"""JSON key of the runs that ε does not count."""
 LONGEST_NAME = 28
-"""Characters of a run's name that are shown as they are."""
+"""Length of a run's name up to which it is shown unchanged."""
 
 
 @app.command(
@@ -73,13 +73,13 @@ def _describe_run(state: LedgerState, run: RunRecord) -> dict[str, Any]:
 
 
 def _spent_until(state: LedgerState, run: RunRecord) -> float:
-    """Returns the ε of a run and of all that paid first before it did."""
+    """Returns the ε of a run together with all runs that paid before it."""
     place = state.runs.index(run)
     return state.epsilon_of(sum(each.rho for each in state.runs[: place + 1]))
 
 
 def _shorten_name(run: str) -> str:
-    """Returns the two ends of a long name, in which runs differ; --json has all of it."""
+    """Returns both ends of a long name, in which names of runs differ; --json has the whole name."""
     return run if len(run) <= LONGEST_NAME else f"{run[:18]}…{run[-6:]}"
 
 

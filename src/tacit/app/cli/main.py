@@ -1,8 +1,8 @@
-"""The command line: one command for each thing that people do with Tacit.
+"""The command line: one command for each task.
 
-Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
-traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input; 130: stopped by
-Ctrl-C.
+Results go to standard output, progress and errors to standard error. An error is one line, and one line that says what
+to do; a traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input; 130:
+stopped by Ctrl-C.
 """
 
 import sys
@@ -30,7 +30,8 @@ SERVING = ("ui", "serve")
 RENAMED = {"run": "train"}
 """Former names of commands, which still work in this release but are not listed."""
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's error for a wrong call, from the copy of Click that Typer uses: newer releases of Typer bring their own."""
+"""Click's error for a wrong call, from the copy of Click that Typer uses, because newer releases of Typer have their
+own."""
 
 
 class Commands(TyperGroup):
@@ -38,7 +39,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.suggest_commands = False  # `resolve_command` does, and newer releases of Click do so themselves
+        self.suggest_commands = False  # `resolve_command` suggests commands itself.
 
     def main(
         self,
@@ -53,7 +54,7 @@ class Commands(TyperGroup):
         del standalone_mode
         given = sys.argv[1:] if args is None else list(args)
         try:
-            # This returns the code of an early exit, such as that of --help, or None.
+            # The result is the code of an early exit, such as that of --help, or None.
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra) or DONE
             lines = explain_failure(KeyboardInterrupt(), given)[1] if code == STOPPED else []
         except (Exception, KeyboardInterrupt) as error:
@@ -131,12 +132,13 @@ class LazyCommands(Commands):
         self.commands = CommandLoader()
 
     def list_commands(self, ctx: "click.Context") -> list[str]:
-        """Returns the names in the order of the table; Typer would look every command up."""
+        """Returns the names in the order of the table, without looking up each command as Typer would."""
         del ctx
         return list(self.commands)
 
     def get_command(self, ctx: "click.Context", cmd_name: str) -> "click.Command | None":
-        """Returns an outline of a command, with its summary and without its options; `commands` has the whole."""
+        """Returns a stub of a command, with its summary and without its options. `commands` has the complete
+        commands."""
         del ctx
         entry = COMMANDS.get(cmd_name)
         return entry and TyperCommand(cmd_name, help=entry.summary, rich_help_panel=entry.panel)
@@ -144,7 +146,7 @@ class LazyCommands(Commands):
     def resolve_command(
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
-        """Returns the whole command that was asked for."""
+        """Returns the complete requested command."""
         name, outline, rest = super().resolve_command(ctx, args)
         return name, self.commands[name] if name and outline else None, rest
 
@@ -153,7 +155,9 @@ def explain_failure(error: BaseException, given: Sequence[str] = ()) -> tuple[in
     """Returns the exit code for an error of a call with these arguments, and the lines that explain it."""
     if isinstance(error, ConfigError):
         return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
-    if isinstance(error, TacitError) and error.code == "stopped":  # of learning_commands, which need not be loaded
+    if (
+        isinstance(error, TacitError) and error.code == "stopped"
+    ):  # Raised by learning_commands, which need not be imported.
         return STOPPED, [f"stopped: {error}"]
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         serving = next((each for each in given if not each.startswith("-")), "") in SERVING

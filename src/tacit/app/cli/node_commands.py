@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 FRESH = 10.0
-"""Seconds after which a party that writes nothing is not running."""
+"""Seconds without a new status after which a party counts as not running."""
 
 File = Annotated[str, typer.Argument(help="The roster, such as federation.toml.", envvar="TACIT_FEDERATION")]
 Identity = Annotated[
@@ -49,7 +49,7 @@ Folder = Annotated[
 
 
 def open_many() -> None:
-    """Has the system let us open as many files as it may: connections of strangers are files too."""
+    """Raises the limit of open files as far as the system allows, because incoming connections are files too."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -132,7 +132,7 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
 
 
 def _echo(line: str, *, err: bool = False) -> None:
-    # Rounds go on whether or not there is room on the disk, or somebody at the other end, for what is said of them.
+    # Rounds continue even if the disk is full or nobody reads the output.
     with suppress(OSError):
         typer.echo(line, err=err)
 
@@ -145,7 +145,7 @@ def _as_json(ending: Ending) -> None:
     _echo(msgspec.json.encode(RoundSummary.of(ending)).decode())
 
 
-# --- how it stands -------------------------------------------------------------------------------------------------
+# --- status --------------------------------------------------------------------------------------------------------
 
 
 @app.command(epilog=examples("tacit status hospital-a.rounds"), rich_help_panel=MACHINES)
@@ -177,18 +177,18 @@ class _PartyView:
     kept: StoreSummary
     """Rounds that it has on disk."""
     said: Status | None
-    """Status that it last wrote."""
+    """Status that it wrote last."""
     ago: float
     """Seconds since it wrote its status."""
 
     @property
     def live(self) -> Status | None:
-        """What it says of itself, if it is running."""
+        """Its status, if it is running."""
         return self.said if self.ago < FRESH else None
 
     @property
     def last(self) -> RoundSummary | None:
-        """How its last round ended that is over."""
+        """Result of its last finished round."""
         if self.live is None and self.kept.ending is not None:
             return RoundSummary.of(self.kept.ending)
         return None if self.said is None else self.said.last
@@ -198,9 +198,9 @@ def _read_party(folder: Path) -> _PartyView:
     kept, path = summarize_store(folder), folder / STATUS
     try:
         said, at = msgspec.json.decode(path.read_bytes(), type=Status), path.stat().st_mtime
-    except (OSError, msgspec.DecodeError):  # it was never started, or is of another release
+    except (OSError, msgspec.DecodeError):  # It was never started, or belongs to another release.
         return _PartyView(kept, None, FRESH)
-    # By this machine's clock on both ends, whatever the party takes the time to be.
+    # Both times are from this machine's clock, whatever time the party writes.
     return _PartyView(kept, said, max(time() - at, 0.0))
 
 

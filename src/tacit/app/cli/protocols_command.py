@@ -12,7 +12,7 @@ from tacit.protocols.registry import SHIPPED_AT
 
 app = typer.Typer()
 PROTOCOLS_THERE_ARE = f"{', '.join(SHIPPED_AT)}, or one that an installed package adds (tacit protocols)"
-"""Which protocols a command takes, for its help. Packages are not searched for it."""
+"""The protocols that a command accepts, for its help text. Installed packages are not searched for it."""
 
 
 @app.command(epilog=examples("tacit protocols", "tacit protocols --json"), rich_help_panel=OVERVIEW)

@@ -24,7 +24,7 @@ from tacit.net.membership.roster import RosterFile
 from tacit.protocols import DEFAULT_PROTOCOL
 
 PORT = 7400
-"""Where a party listens unless told otherwise."""
+"""Default port of a party."""
 ROSTER = "federation.toml"
 
 app = typer.Typer()
@@ -259,11 +259,11 @@ KEPT = (
     "Everybody keeps its folder of rounds (NAME.rounds): the lineage in it goes on in the new session.",
     "If the protocol is another one, keep the folder under another name (mv), and name it back with the old protocol.",
 )
-"""Lines on what a new session keeps, and what to do with folders of another protocol."""
+"""Lines on what a new session keeps, and on folders of another protocol."""
 
 
 def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:
-    """Writes a roster, and says what was changed and what everybody has to do."""
+    """Writes a roster, and prints what changed and what all parties have to do."""
     path = Path(file)
     after.save(path)
     next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
@@ -275,7 +275,7 @@ def _missing(listed: RosterFile) -> list[str]:
 
 
 def _describe_audit(listed: RosterFile) -> list[str]:
-    """Returns what is to be said of the settings before anything is sent by them."""
+    """Returns the notes of the audit on settings, before anything is sent."""
     if listed.missing():
         return []
     if listed.entry.leaks_by_design:
@@ -291,7 +291,7 @@ def _describe_audit(listed: RosterFile) -> list[str]:
     return render_preflight(listed.entry.server is not None, listed.adversary, notes)
 
 
-# --- what is said --------------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------------
 
 
 def _say(result: dict[str, Any], lines: list[str], as_json: bool) -> None:
@@ -320,7 +320,7 @@ def _compare(card: Card) -> list[str]:
     return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
 
 
-# --- what was given ------------------------------------------------------------------------------------------------
+# --- parsing of arguments ------------------------------------------------------------------------------------------
 
 
 def _folder(given: str) -> Path:
@@ -333,7 +333,7 @@ def _folder(given: str) -> Path:
 
 
 def _places(given: str) -> list[tuple[Party, str]]:
-    """Returns names and addresses from name=host:port,…"""
+    """Returns names and addresses from a text name=host:port,…."""
     places = []
     for each in filter(None, given.split(",")):
         name, equals, address = each.strip().rpartition("=")

@@ -37,20 +37,20 @@ from tacit.lab.attacks.attack_result import Attack, Finding, group_by_measure
 from tacit.protocols import REGISTRY
 
 MOST_ROWS = 20
-"""Coalitions, and parties, up to which a matrix fits a terminal."""
+"""The largest number of coalitions, and of parties, for which a matrix is shown."""
 ALIKE = 3
-"""Coalitions of which the same is said from which on they share a row."""
+"""The fewest coalitions with equal results that share a row."""
 
 
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
 def render_audit(summary: Summary) -> RenderableType:
-    """Returns who can recover whose vector, one coalition per row, and the sentences of the summary."""
+    """Returns which vectors each coalition recovers, one coalition per row, and the sentences of the summary."""
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
     table = make_table("coalition", "learns the vectors of")
-    # Columns of which there is nothing to say are left out.
+    # Columns without content are left out.
     headings = (
         ["first in\nround"] * learnt + ["anonymity\nset", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
     )
@@ -76,7 +76,7 @@ def render_audit(summary: Summary) -> RenderableType:
 
 
 def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
-    """Returns what the headings mean."""
+    """Returns explanations of the headings."""
     first = reports[0]
     meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
     if learnt:
@@ -90,7 +90,7 @@ def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
 
 
 def render_sentences(summary: Summary) -> RenderableType:
-    """Returns an audit in sentences: the verdict, its assumptions, the gaps, and what to run next."""
+    """Returns the sentences of an audit: the verdict, its assumptions, the gaps, and next commands."""
     text = render_summary(summary)
     parts: list[RenderableType] = [
         Text.assemble(("Verdict  ", "bold"), (text.verdict, "bold red" if summary.exposed else "bold"))
@@ -108,7 +108,7 @@ def render_sentences(summary: Summary) -> RenderableType:
 
 
 def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
-    """Returns what the server of a Flower app learns, by what that is told, and the audit."""
+    """Returns what the server of a Flower app learns, the evidence for that, and the audit."""
     app = describe_app(found)
     told = [Text(f"{key.capitalize()}: {'; '.join(app[key])}.") for key in ("read", "assumed") if app[key]]
     says = [Text(f"\n{sentence}") for sentence in app["says"]]
@@ -116,7 +116,7 @@ def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
 
 
 def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields a row for each coalition, and one for all that stand together and of which the same is said."""
+    """Yields a row for each coalition, or one row for several with equal results."""
     told = [(", ".join(report.coalition), _cells(report, learnt), len(report.coalition)) for report in reports]
     for (cells, size), group in groupby(told, key=lambda each: each[1:]):
         names = [name for name, _, _ in group]
@@ -142,7 +142,7 @@ def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
 
 
 def _victim(report: Report, victim: str) -> str:
-    """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
+    """Returns a victim's name and, if its vector is not exposed completely and exactly, to what extent it is."""
     if victim in report.nearly:
         return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
     if report.sparse is not None:
@@ -152,13 +152,13 @@ def _victim(report: Report, victim: str) -> str:
 
 
 def _epsilon(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields what the noise is worth, if there is any."""
+    """Yields the ε of the noise, if there is noise."""
     if told := describe_epsilon(reports):
         yield Text(f"\n{told}")
 
 
 def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields the shortest recipe, for an example."""
+    """Yields the shortest recipe as an example."""
     recipes = [(report, recipe) for report in reports for recipe in report.exposed.values()]
     if recipes:
         report, recipe = min(recipes, key=lambda each: len(str(each[1])))
@@ -166,7 +166,7 @@ def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
 
 
 def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
-    """Yields who is exposed to whom as a matrix, if there is one to see at a glance, or as a list."""
+    """Yields the exposed parties by coalition, as a matrix if it is small enough, otherwise as a list."""
     parties = reports[0].parties
     if (
         not 2 <= len(reports) <= MOST_ROWS
@@ -186,7 +186,7 @@ def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
 
 
 def _list_exposed(report: Report) -> str:
-    """Returns who is exposed to a coalition, each with its mark of the matrix."""
+    """Returns the parties exposed to a coalition, each with its mark in the matrix."""
     marked = [f"{_cell(report, party)} {party}" for party in report.victims]
     return ", ".join(marked) or "nobody"
 
@@ -213,7 +213,7 @@ def _describe_traffic(reports: Sequence[Report]) -> Iterator[Text]:
 
 
 def render_attacks(listed: Sequence[Attack]) -> RenderableType:
-    """Returns the attacks there are."""
+    """Returns the list of attacks."""
     table = make_table("attack", "what it does", "paper")
     for each in listed:
         table.add_row(each.name, each.summary, each.paper)
@@ -221,13 +221,13 @@ def render_attacks(listed: Sequence[Attack]) -> RenderableType:
 
 
 def describe_finding(finding: Finding) -> dict[str, Any]:
-    """Returns what an attack found about one target, as plain data."""
+    """Returns the result of an attack on one target as plain data."""
     code = finding.verdict
     return {**asdict(finding), "verdict": ATTACK_VERDICTS[code], "verdict_code": code.value}
 
 
 def render_findings(results: Sequence[Finding]) -> RenderableType:
-    """Returns what an attack found, one target a row, under what was measured."""
+    """Returns the results of an attack, one target per row, grouped by measure."""
     parts: list[RenderableType] = []
     for some in group_by_measure(results):
         table, measure, bracket = make_table("target"), some[0].measure, some[0].bracket
@@ -250,7 +250,7 @@ def render_findings(results: Sequence[Finding]) -> RenderableType:
 
 
 def describe_plan(proposed: Plan) -> dict[str, Any]:
-    """Returns a plan as plain data: codes, the sentences beside them, and the commands to go on with."""
+    """Returns a plan as plain data: codes, sentences, and the next commands."""
     told = [
         {
             **describe_verdict(proposal),
@@ -263,7 +263,7 @@ def describe_plan(proposed: Plan) -> dict[str, Any]:
 
 
 def make_question(proposed: Plan, proposal: Proposal) -> Question:
-    """Returns the audit of a proposal, to be asked again, as far as it was looked at."""
+    """Returns the question that repeats the audit of a proposal, as far as it was analysed."""
     colluding, coalition, size = proposed.coalition_size, None, None
     if colluding > 1 and REGISTRY[proposal.protocol].server is not None:
         coalition = (SERVER, *(f"p{place}" for place in range(colluding - 1)))
@@ -283,7 +283,7 @@ def make_question(proposed: Plan, proposal: Proposal) -> Question:
 
 
 def render_plan(proposed: Plan) -> RenderableType:
-    """Returns proposals, those that hold first, and for each that may do the lines to go on with."""
+    """Returns the proposals, those that hold first, with the next commands for each usable one."""
     table = make_table("", "protocol", "what for")
     table.add_column("MB a party\na round", justify="right")
     table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
@@ -318,7 +318,7 @@ def render_plan(proposed: Plan) -> RenderableType:
 
 
 def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[RenderableType]:
-    """Yields what a verdict rests on, and the lines that ask for it again and that average by it."""
+    """Yields what a verdict is based on, and the commands to audit the proposal and to average with it."""
     if not proposal.fine:
         return
     lost = describe_lost_rounds(proposal)

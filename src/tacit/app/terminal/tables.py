@@ -1,4 +1,4 @@
-"""Results as tables that a person reads at a glance."""
+"""Results as tables in a terminal."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from tacit.net.membership.roster import RosterFile
 from tacit.protocols import REGISTRY
 
 WHOLE_NAME = 11
-"""Letters of the longest name of a protocol, which stays whole in a narrow window."""
+"""Length of the longest protocol name, which is not broken in a narrow window."""
 VERDICTS = {
     RowVerdict.AGREES: "agrees",
     RowVerdict.DIFFERS: "differs",
@@ -38,7 +38,7 @@ VERDICTS = {
 
 
 def render_demo(report: DemoReport) -> RenderableType:
-    """Returns what the demo found out: who did how well, what the server saw, and what that looked like."""
+    """Returns the results of the demo: accuracies, what the server saw, and an example."""
     return Group(*_paragraphs(report))
 
 
@@ -64,7 +64,7 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
 
 
 def _next(parties: int) -> Iterator[str]:
-    """Yields what to type after the demo, of as many parties. For two there is nothing to plan."""
+    """Yields the commands to try after the demo. For two parties there is nothing to plan."""
     yield Question("secagg", parties, rounds=10, dropout=0.1).command
     if parties > 2:
         yield f"tacit plan {parties} --rounds 10 --dropout 0.1"
@@ -115,7 +115,7 @@ def _glimpse(report: DemoReport) -> Table:
 
 
 def format_bytes(count: float) -> str:
-    """Returns so many bytes, as people say it."""
+    """Returns a number of bytes with a unit."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -124,7 +124,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Returns a time as people say it."""
+    """Returns a duration with a unit."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {unit}"
@@ -132,14 +132,14 @@ def format_duration(seconds: float) -> str:
 
 
 def format_score(accuracy: float | None, rmse: float | None) -> str:
-    """Returns how good a model is: how much of the test it gets right or, of numbers, by how much it is off."""
+    """Returns the score of a model: its accuracy or, for numbers, its root mean squared error."""
     if accuracy is not None:
         return f"{accuracy:.1%}"
     return "" if rmse is None else f"{rmse:.4g} off"
 
 
 def summarize_run(run: Run) -> list[tuple[str, str]]:
-    """Returns what a run comes to, in few words."""
+    """Returns the result of a run in a few words."""
     if not run.history:
         return [("rounds", "none were left")]
     scenario, last = run.scenario, run.history[-1]
@@ -175,7 +175,7 @@ def summarize_run(run: Run) -> list[tuple[str, str]]:
 
 
 def _samples(sizes: Sequence[int]) -> str:
-    """Returns how many samples parties have, from the fewest to the most."""
+    """Returns the numbers of samples of parties, from the fewest to the most."""
     fewest, most = min(sizes), max(sizes)
     if fewest < most:
         return f"{fewest:,} to {most:,} samples"
@@ -183,7 +183,7 @@ def _samples(sizes: Sequence[int]) -> str:
 
 
 def render_run(done: Run) -> RenderableType:
-    """Returns what came of a run."""
+    """Returns the result of a run."""
     table = make_table("", "")
     table.show_header = False
     for row in summarize_run(done):
@@ -193,7 +193,7 @@ def render_run(done: Run) -> RenderableType:
 
 
 def list_rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Returns headings, and a row for each round."""
+    """Returns the headings, and a row for each round."""
     headings = ("round", "loss", "test score", "score if all were averaged", "averaged", "sent", "ε")
     return headings, [
         (
@@ -210,7 +210,7 @@ def list_rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> RenderableType:
-    """Returns how protocols did on one scenario."""
+    """Returns the results of protocols on one scenario."""
     table = make_table()
     table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
     names = Counter(each.name for each in found)
@@ -218,7 +218,7 @@ def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> Rend
         table.add_column(heading, justify="right", overflow="fold")
     table.add_column("whose model could be worked out\nin a round, and by whom", overflow="fold")
     for each in found:
-        # Settings are written out below, where no edge of a window breaks them, unless they tell two from each other.
+        # Settings are printed below, where no line is broken, unless they are needed to distinguish two protocols.
         last, called = each.last, each.label if names[each.name] > 1 else each.name
         if last is None:
             table.add_row(called, "", "", "", "", f"refused: {each.refused}")
@@ -254,7 +254,7 @@ def render_reproductions(listed: list[Reproduction]) -> RenderableType:
 
 
 def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
-    """Returns a table or figure of a paper beside ours."""
+    """Returns a table or figure of a paper next to ours."""
     table = make_table("what", "paper", "ours", "verdict", "")
     for row in found.rows:
         table.add_row(row.what, row.paper, row.ours, VERDICTS[row.verdict], row.why)
@@ -266,12 +266,12 @@ def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
 
 
 def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:
-    """Returns who is in a federation, on what terms, and what the audit says of these."""
+    """Returns the parties of a federation, its settings, and the audit of these."""
     table = make_table("name", "address", "fingerprint")
     for card in listed.parties:
         digits = card.fingerprint.split()
         half = len(digits) // 2
-        # Texts, for names and addresses may have brackets, which strings would lose.
+        # `Text` is used, because names and addresses may contain brackets, which rich would interpret in strings.
         table.add_row(Text(card.name), Text(card.address), f"{' '.join(digits[:half])}\n{' '.join(digits[half:])}")
     settings = ", ".join(f"{name}={_default(value)}" for name, value in listed.settings.items())
     title = Text(f"{listed.federation}: {listed.protocol}{f' with {settings}' if settings else ''}\n")
@@ -279,7 +279,7 @@ def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:
 
 
 def describe_protocol(protocol: Protocol) -> dict[str, Any]:
-    """Returns what there is to know of a protocol before running it, as plain data."""
+    """Returns the description of a protocol as plain data."""
     return {
         "name": protocol.name,
         "summary": protocol.summary,
@@ -292,12 +292,12 @@ def describe_protocol(protocol: Protocol) -> dict[str, Any]:
 
 
 def _unset(option: msgspec.structs.FieldInfo) -> Any:
-    """Returns what an option is unless set."""
+    """Returns the default of an option."""
     return option.default if option.default_factory is msgspec.NODEFAULT else option.default_factory()
 
 
 def render_protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
-    """Returns the protocols there are, with their options as they are unless set."""
+    """Returns the protocols with the defaults of their options."""
     table = make_table("protocol", "what it does", "server", "leaks by\ndesign")
     table.add_column("options", no_wrap=True)
     for place, description in enumerate(descriptions):
@@ -313,12 +313,12 @@ def render_protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
 
 
 def _default(value: Any) -> str:
-    """Returns a default as one would write it; a policy without settings goes by its name."""
+    """Returns a default as a user would write it. A policy without settings is written as its name."""
     return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
 
 
 def format_command(line: str) -> Text:
-    """Returns a line that is to be pasted, and so is never broken, however narrow the window."""
+    """Returns a line to paste, which is never broken, however narrow the window is."""
     return Text(line, style="cyan", no_wrap=True, overflow="ignore")
 
 

@@ -74,12 +74,12 @@ NOTES: Sentences = {
 
 
 def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
-    """Returns why settings are refused, and what to do.
+    """Returns why settings are refused, and what to change.
 
     Args:
-        report: the report that shows the exposure.
-        settings: the settings that are refused.
-        missing: the parties that drop out in the worst case, if the exposure needs that.
+        report: The report that shows the exposure.
+        settings: The refused settings.
+        missing: The parties that drop out in the worst case, if the exposure needs that.
     """
     if len(report.parties) == 2:
         return "the average of two parties shows each the other's vector; add a party, or pass allow_leaks=True"
@@ -99,10 +99,10 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
 
 
 def render_unaudited(note: Remark) -> str:
-    """Returns why settings are refused that nothing is known about, and what to do.
+    """Returns why settings are refused that were neither audited nor proved safe, and what to do.
 
     Args:
-        note: the note that says why there was no audit.
+        note: The note that says why there was no audit.
     """
     why, cure = render_note(note), "a protocol that can be audited"
     if note.code is NoteCode.TOO_LONG:
@@ -112,12 +112,12 @@ def render_unaudited(note: Remark) -> str:
 
 
 def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Settings) -> str:
-    """Returns why settings are refused that an argument says to leak, and what to do.
+    """Returns why settings are refused that leak according to an argument, and what to change.
 
     Args:
-        protocol: the name of the protocol.
-        argument: the argument.
-        settings: the settings that are refused.
+        protocol: The name of the protocol.
+        argument: The argument.
+        settings: The refused settings.
     """
     statement = render_argument(argument.name, argument.facts, argument.statement)
     return (

@@ -52,7 +52,7 @@ def describe_proposal(proposal: Proposal) -> str:
 
 
 def describe_lost_rounds(proposal: Proposal) -> str:
-    """Returns how many rounds end with an average, if dropouts end some without one."""
+    """Returns which part of the rounds ends with an average; an empty text if all do."""
     rounds = proposal.coverage.of_rounds
     left = round(proposal.ending * rounds)
     if left >= rounds:

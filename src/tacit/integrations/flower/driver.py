@@ -134,10 +134,11 @@ def _insert_own_model(party: FlowerParty, storage: ConfigRecord, message: Messag
 
 
 def _digest_request(message: Message, context: Context) -> bytes:
-    """Returns the lineage of what an app trains from a message: everything in it, in its order, and the run's settings.
+    """Returns the lineage of everything that an app trains from: the whole message in its order, and the run's
+    settings.
 
-    Nodes mask only with nodes that got the same. A learning rate of zero for all but one node, or two arrays in another
-    order, would give away as much as another model.
+    Nodes mask only with nodes that received the same. If the server sent all but one node a learning rate of zero, or
+    two arrays in another order, the sum would expose as much as with different models.
     """
     about = message.metadata
     parts: list[Buffer] = [about.message_type.encode(), about.group_id.encode(), _encode_values(context.run_config)]

@@ -1,4 +1,4 @@
-"""Your own data: arrays, a torch Dataset, or a folder with one file a party."""
+"""Own data of the user: arrays, a torch Dataset, or a folder with one file per party."""
 
 import hashlib
 import zipfile
@@ -32,7 +32,7 @@ def of_arrays(
     share: float = 0.8,
     classes: int | None = None,
 ) -> Dataset:
-    """Makes a data set of your own arrays, one sample a row.
+    """Returns a data set made of the given arrays, with one sample per row.
 
     Args:
         x: Inputs of the training samples.
@@ -41,13 +41,14 @@ def of_arrays(
         y_test: Targets of the test samples.
         owner: Owner of each training sample, by number or name.
         name: Name of the data set.
-        kind: Kind of the samples. Unless given it follows from the shapes: whole numbers with y of the same shape are
-            text, pairs of whole numbers with floats ratings, three or four dimensions images, and two features.
-        share: Share of each owner's samples to train on, if there are no test samples. The rest are test samples.
-        classes: Number of labels; the largest label plus one unless given. Other parties may have larger labels.
+        kind: Kind of the samples. By default it follows from the shapes: whole numbers with y of the same shape are
+            text, pairs of whole numbers with float targets are ratings, arrays of three or four dimensions are images,
+            and arrays of two are features.
+        share: Share of each owner's samples to train on, if no test samples are given. The rest become test samples.
+        classes: Number of labels. Default: the largest label plus one. Other parties may have larger labels.
 
     Raises:
-        ConfigError: With every problem of the arrays.
+        ConfigError: With all problems of the arrays.
     """
     _check_types(name=(name, str), kind=(kind, str | None), share=(share, float), classes=(classes, int | None))
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
@@ -81,9 +82,13 @@ def of_arrays(
 
 
 def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any) -> Dataset:
-    """Returns a set of all pairs (x, y) of a torch Dataset, or of anything else that gives pairs.
+    """Returns a data set of all pairs (x, y) of a torch Dataset, or of any other iterable of pairs.
 
-    Tensors of three dimensions are images as torch has them, (c, h, w). Options are those of `of_arrays`.
+    Args:
+        train: Training pairs. Tensors of three dimensions are images in PyTorch's order (c, h, w).
+        test: Test pairs.
+        owner: Owner of each training sample.
+        options: Options of `of_arrays`.
     """
     x, y = _collect_pairs(train, "train")
     x_test, y_test = (None, None) if test is None else _collect_pairs(test, "test")
@@ -91,10 +96,15 @@ def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any)
 
 
 def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Dataset:
-    """Returns a set of all .npz files of a folder: one a party, each with x and y, and x_test and y_test if it has.
+    """Returns a data set of all .npz files of a folder, one per party, each with x and y, and optionally x_test and
+    y_test.
 
-    A sample's owner is the file that it comes from. If any file has samples to be tested on, those are all that there
-    are. With `only` it is the file of that name alone, or the only one that there is. Options are those of `of_arrays`.
+    The owner of a sample is its file. If any file has test samples, the data set has no others.
+
+    Args:
+        path: The folder.
+        only: Name of a party whose file alone is read.
+        options: Options of `of_arrays`.
     """
     folder = Path(path)
     if unknown := sorted(set(options) - {"name", "kind", "share", "classes"}):
@@ -132,7 +142,7 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
 
 
 def _digest_files(paths: Sequence[Path], stored: Sequence[Mapping[str, Array]]) -> str:
-    """Returns the hash of the arrays of some files, whatever options they are read with."""
+    """Returns the hash of the arrays of some files, which does not depend on options."""
     digest = hashlib.blake2b(digest_size=16)
     for path, arrays in zip(paths, stored, strict=True):
         digest.update(repr((path.stem, [(name, each.dtype.str, each.shape) for name, each in arrays.items()])).encode())
@@ -142,7 +152,7 @@ def _digest_files(paths: Sequence[Path], stored: Sequence[Mapping[str, Array]]) 
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Returns the arrays of a file; raises ValueError, or whatever reading it does, if it has something else."""
+    """Returns the arrays of a file. Raises ValueError for unknown names, or the error of reading the file."""
     with path.open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         if isinstance(stored, np.ndarray):
@@ -154,7 +164,7 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _check_types(**given: tuple[Any, Any]) -> None:
-    """Raises ConfigError for options that are not of the type that they are to be of."""
+    """Raises ConfigError for options of the wrong type."""
     problems = []
     for name, (value, wanted) in given.items():
         try:
@@ -165,11 +175,11 @@ def _check_types(**given: tuple[Any, Any]) -> None:
         raise ConfigError(problems)
 
 
-# --- what arrays are -------------------------------------------------------------------------------------------------
+# --- checks of arrays ------------------------------------------------------------------------------------------------
 
 
 def _column(y: Array) -> Array:
-    """Returns y without a second dimension of one, and whole numbers where it is yes or no."""
+    """Returns y without a second dimension of one, and booleans as whole numbers."""
     flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     return flat.astype(np.int64) if flat.dtype == np.bool_ else flat
 
@@ -184,7 +194,7 @@ def _kind(x: Array, y: Array) -> Kind:
 
 
 def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
-    """Returns what is wrong with single arrays."""
+    """Returns the problems of single arrays."""
     problems = []
     for name, array in arrays.items():
         label, numbers = name.startswith("y"), np.issubdtype(array.dtype, np.number)
@@ -209,7 +219,7 @@ def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
 
 
 def _length_problems(arrays: Mapping[str, Array]) -> list[str]:
-    """Returns in what arrays do not go together."""
+    """Returns the differences between the lengths of arrays that must be equal."""
     problems = [
         f"{x} has {len(arrays[x])} samples and {y} {len(arrays[y])}; there must be one {y} a sample"
         for x, y in PAIRS
@@ -225,7 +235,7 @@ def _length_problems(arrays: Mapping[str, Array]) -> list[str]:
 
 
 def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> list[str]:
-    """Returns what is wrong with the arrays of one party, and in what they differ from those of the first."""
+    """Returns the problems of one party's arrays, and their differences from those of the first party."""
     problems = [f"it has no {called}" for called in PAIRS[0] if called not in arrays]
     if ("x_test" in arrays) != ("y_test" in arrays):
         problems.append("it has only one of x_test and y_test; give both, or neither")
@@ -241,14 +251,15 @@ def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> 
 
 
 def _form(array: Array) -> str:
-    """Returns what sort of numbers a row of an array has, and its shape. Bytes are pixels, not just whole numbers."""
+    """Returns the kind of numbers in a row of an array, and the row's shape. Bytes are pixels, not only whole
+    numbers."""
     kinds = {"u": "whole numbers", "i": "whole numbers", "f": "floats"}
     sort = "bytes" if array.dtype == np.uint8 and array.ndim > 2 else kinds.get(array.dtype.kind, str(array.dtype))
     return f"{sort} {array.shape[1:]}"
 
 
 def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
-    """Returns why arrays cannot be samples of that kind."""
+    """Returns the reasons why arrays cannot be samples of a kind."""
     x, y = arrays["x"], arrays["y"]
     whole, labels = np.issubdtype(x.dtype, np.integer), np.issubdtype(y.dtype, np.integer)
     if kind not in get_args(Kind):
@@ -273,12 +284,12 @@ def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     return problems
 
 
-# --- what is collected -----------------------------------------------------------------------------------------------
+# --- collecting samples ----------------------------------------------------------------------------------------------
 
 
 def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
     """Returns all x and all y of a torch Dataset."""
-    # One that has a length is asked for each place: it may not say by itself where it ends.
+    # A Dataset with a length is read by index, because iterating over it may never end.
     sized = hasattr(pairs, "__len__") and hasattr(pairs, "__getitem__")
     xs: list[Array] = []
     ys: list[Array] = []
@@ -300,7 +311,7 @@ def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
 
 
 def _sample(value: Any) -> Array:
-    """Returns a tensor, picture or number as an array, channels last."""
+    """Returns a tensor, picture or number as an array, with channels last."""
     if not hasattr(value, "detach"):
         return np.asarray(value)
     array: Array = value.detach().cpu().numpy()

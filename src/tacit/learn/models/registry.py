@@ -1,18 +1,14 @@
-"""Registry of models by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
+"""Registry of models by name, and PyTorch modules of the user: `build("softmax", data)`, `build(MyModule(), data)`.
 
-| name | what | of |
-| --- | --- | --- |
-| softmax, mlp | regression over classes; the same with hidden layers (128 units unless set) | anything but text |
-| linear | linear regression, (z − y)² | numbers |
-| logistic | L2-regularised logistic regression, two classes (paper 003) | labels |
-| factorization | matrix factorization, 20 factors (paper 004) | ratings |
-| femnist-cnn, gru, resnet-18 | paper 000's | images, text, images |
-| resnet | a small network of ResNet-18's family, `widths` and `blocks` | images |
-| lenet | paper 002's | images |
-| gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
+| name | model | data | | --- | --- | --- | | softmax, mlp | regression over classes; the same with hidden layers (128
+units by default) | anything but text | | linear | linear regression, (z − y)² | numbers | | logistic | L2-regularised
+logistic regression, two classes (paper 003) | labels | | factorization | matrix factorization, 20 factors (paper 004) |
+ratings | | femnist-cnn, gru, resnet-18 | networks of paper 000 | images, text, images | | resnet | a small network of
+ResNet-18's family, `widths` and `blocks` | images | | lenet | network of paper 002 | images | | gn-lenet, celeba-cnn |
+networks of paper 004, with 89,834 and 30,242 parameters | images |
 
-Those of the first four lines are NumPy (`numpy_models.py`), the rest is PyTorch (`paper_networks.py`), and so is your
-own.
+The models of the first four rows use NumPy (`numpy_models.py`). The others, and the user's own, use PyTorch
+(`paper_networks.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -54,9 +50,9 @@ def linear(data: Dataset, *, bias: bool = True) -> Model:
 
 
 def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), bias: bool = True) -> Model:
-    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that it is λ-strongly convex.
+    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that the loss is λ-strongly convex.
 
-    Labels in `positive` are one class and all others the other; of two labels, 1 is positive unless set.
+    Labels in `positive` form one class and all others the other. Of two labels, 1 is positive by default.
     """
     classes, problems = _classes(data, "logistic"), []
     if not positive and classes != 2:
@@ -82,7 +78,7 @@ def factorization(
     items: int | None = None,
     centre: float | None = None,
 ) -> Model:
-    """Returns matrix factorization; users, items and the middle of the scale are those of the data unless set."""
+    """Returns matrix factorization. Users, items and the middle of the scale are those of the data by default."""
     if data.kind != "ratings":
         raise ConfigError(f"factorization learns ratings, and {data.name} has {data.kind}; use movielens, or softmax")
     seen = np.concatenate([data.x, data.x_test]).max(axis=0) + 1
@@ -116,10 +112,20 @@ MODELS: dict[str, Callable[..., Any]] = {**NUMPY_MODELS, **NETWORKS}
 
 
 def build(source: Any, data: Dataset, **options: Any) -> Model:
-    """Returns a model for data: one of `MODELS` by its name, or a PyTorch module of your own, or what makes one.
+    """Returns a model for the given data.
 
-    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `TorchModel`). Raises
-    ConfigError if there is no such model or option, or if it does not fit the data.
+    Args:
+        source: A name in `MODELS`, a PyTorch module, or a callable that returns one.
+        data: The data set.
+        options: Options of the named model; for a module, `loss` and `name` (see `TorchModel`).
+
+    Raises:
+        ConfigError: If there is no such model or option, or if the model does not fit the data.
+
+    >>> from tacit.learn.data.datasets import load
+    >>> from tacit.learn.models.registry import build
+    >>> build("softmax", load("digits")).parameters
+    650
     """
     if not isinstance(source, str):
         if not callable(source):
@@ -140,7 +146,7 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
 
 
 def check_name(name: str, options: dict[str, Any]) -> None:
-    """Raises ConfigError if there is no model of that name, or if it lacks an option."""
+    """Raises ConfigError if there is no model of that name, or if it does not have an option."""
     option_text.check_name("model", name, MODELS)
     _check_options(options, tuple(signature(MODELS[name]).parameters)[1:], name)
 

@@ -1,4 +1,4 @@
-"""Folder of a training run: its files, its name, and how an interrupted run is found again."""
+"""Folder of a training run: its files, its name, and the search for an interrupted run."""
 
 import re
 from itertools import chain, count
@@ -14,7 +14,7 @@ from tacit.learn.training.metrics import Metrics
 from tacit.runtime.atomic_files import create_private, make_private_folder, read_own_file
 
 SECRET_BYTES = 32
-"""Length of the secret that noise follows from."""
+"""Length of the secret from which noise is derived."""
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
 """Files in the folder of a run. The key of the noise is deleted when the run ends."""
@@ -22,7 +22,7 @@ PARTIES = "parties.json"
 """File in the folder of a run with the names of its data's owners, if each party is one of them."""
 
 _PLAIN = re.compile(r"\w[\w.-]{0,79}")
-"""Names that are one component of a path, and not hidden."""
+"""Names that are a single component of a path, and not hidden."""
 
 
 def is_over(place: Path) -> bool:
@@ -31,9 +31,10 @@ def is_over(place: Path) -> bool:
 
 
 def load_noise_key(place: Path) -> bytes:
-    """Returns the key of a run's noise, which is drawn once and deleted when the run ends.
+    """Returns the key of a run's noise. The key is drawn once and deleted when the run ends.
 
-    The key allows to remove the noise. A round that was paid for is repeated with the same noise or not at all.
+    The key makes it possible to remove the noise. A round that was paid for is repeated with the same noise or not at
+    all.
     """
     if not (place / KEY).exists():
         if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
@@ -86,7 +87,7 @@ def sanitize_name(name: str) -> str:
 
 
 def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
-    """Chooses the folder to write to, and makes it."""
+    """Chooses and creates the folder of a run."""
     try:
         place = _choose_folder(scenario, None if folder is None else Path(folder), resume)
     except TypeError:

@@ -1,9 +1,9 @@
 """Metrics and health of a node, and a small HTTP server for collectors such as Prometheus and for orchestrators.
 
 `/metrics` has the metrics in the OpenMetrics format. `/healthz` answers while the process runs. `/readyz` answers 503
-with the reason while the node cannot begin a round. The server answers one GET per connection. It hangs up on any other
-request, on slow ones, and on too many at a time, so that rounds are not disturbed. Metrics are not secret, but readers
-are not authenticated either: by default the server listens on this machine only.
+with the reason while the node cannot begin a round. The server answers one GET per connection. It closes the
+connection on any other request, on a slow one, and if there are too many at a time, so that rounds are not disturbed.
+Metrics are not secret, but readers are not authenticated either. So by default the server listens on this machine only.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tacit.core.version import RELEASE
 from tacit.net.observability.status import PeerStatus, Status
 from tacit.net.observability.telemetry import BOUNDS, LinkState, Telemetry
 
-if TYPE_CHECKING:  # an extra, which a node without metrics does without
+if TYPE_CHECKING:  # an optional dependency, needed only for metrics
     from prometheus_client.core import GaugeMetricFamily, Metric
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -28,16 +28,16 @@ HERE = "127.0.0.1"
 MOST = 8
 """Most simultaneous connections."""
 PATIENCE = 5.0
-"""Seconds that a connection may take."""
+"""Timeout of a connection, in seconds."""
 LONGEST = 1 << 13
-"""Bytes of the longest request."""
+"""Most bytes of a request."""
 
 
-# --- the text ------------------------------------------------------------------------------------------------------
+# --- OpenMetrics text ----------------------------------------------------------------------------------------------
 
 
 class NodeMetrics:
-    """Collector of a node's metrics, as `prometheus_client` asks for it."""
+    """Collector of a node's metrics, with the interface of `prometheus_client`."""
 
     def __init__(self, telemetry: Telemetry, status: Status, links: Mapping[Party, LinkState]) -> None:
         self._telemetry, self._status, self._links = telemetry, status, links
@@ -196,7 +196,7 @@ class MetricsEndpoint:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Returns the first lines of a request, nothing if they are none, or too long."""
+    """Returns the header of a request; empty if it is incomplete or too long."""
     with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return await reader.readuntil(b"\r\n\r\n")
     return b""
@@ -215,7 +215,7 @@ def _response(status: HTTPStatus, body: bytes = b"", kind: str = "text/plain; ch
 
 
 def _place(address: str) -> tuple[str, int]:
-    """Returns host and port; the host is this machine unless it is given."""
+    """Returns host and port of an address; the host defaults to this machine."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in host and host[:1] != "["):
         raise ConfigError(f"metrics at {address!r}: write it as host:port, such as {HERE}:9464")

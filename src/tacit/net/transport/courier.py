@@ -48,26 +48,26 @@ from tacit.net.transport.peer_link import (
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
-"""Most simultaneous calls of one peer. More are refused, so that other peers are always served."""
+"""Most simultaneous calls of one peer. Further calls are refused, so that other peers are always served."""
 RELAYED = CALLS // 2
-"""Most simultaneous calls to one peer that relay for others. The rest are for our own messages to it."""
+"""Most simultaneous calls to one peer that relay for others. The other calls are for our own messages to it."""
 
 
 class Receiver(Protocol):
-    """The owner of a courier, which takes in frames and hellos."""
+    """Interface of the owner of a courier, which processes frames and hellos."""
 
     def max_frame_bytes(self, sender: Party) -> int:
-        """Returns the length of the longest frame of a sender."""
+        """Returns the length of the longest valid frame of a sender."""
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
-        """Takes in a frame; returns whether it is settled, or is to be sent again later."""
+        """Processes a frame. Returns whether it is settled; otherwise it has to be sent again later."""
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
 
 class Courier:
-    """Our end of all links: a server for peers, and a link to each of them."""
+    """Our end of all links: a server for incoming calls, and a link to each peer."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Courier:
         self._pool = pool or BufferPool()
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
-        """Seconds of the longest pause before something is tried again."""
+        """Longest pause before a retry, in seconds."""
         self._tls, self._peers = tls, {peer.name: peer for peer in peers}
         self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
         self.links: Mapping[Party, PeerLink] = {
@@ -94,9 +94,9 @@ class Courier:
         }
         self._calls = CallQuota(CALLS)
         self._relays = {name: asyncio.Semaphore(RELAYED) for name in self._peers}
-        """Calls to each peer that relay for others."""
+        """Limit on calls to each peer that relay for others."""
         self._relayed_hellos = {name: asyncio.Lock() for name in self._peers}
-        """One hello of each peer is relayed at a time."""
+        """Locks that allow one relayed hello of each peer at a time."""
         self._lanes = {name: asyncio.Lock() for name in self._peers}
         self._server: grpc.aio.Server | None = None
         self.addresses: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Courier:
         options = (*OPTIONS, *connection_options(len(self._peers), CALLS, self.patience))
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
-        # Only these certificates are accepted; there is no authority that could vouch for others.
+        # Only these certificates are accepted. There is no certificate authority.
         roots = b"".join(peer.certificate for peer in self._peers.values())
         credentials = grpc.ssl_server_credentials(
             [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
@@ -151,7 +151,7 @@ class Courier:
         )
 
     def calls_of(self, peer: Party) -> int:
-        """Returns how many calls of a peer are in progress."""
+        """Returns the number of a peer's calls in progress."""
         return self._calls.count(peer)
 
     def _caller(self, context: Any) -> Party:
@@ -174,7 +174,7 @@ class Courier:
         context: Any,
         take: Callable[[Party, AsyncIterator[bytes]], Awaitable[bytes]],
     ) -> bytes:
-        """Returns the answer to a call, which counts as its caller's until it ends."""
+        """Returns the answer to a call, which counts against its caller's quota until it ends."""
         try:
             caller = self._caller(context)
             with self._calls.hold(caller):
@@ -182,7 +182,7 @@ class Courier:
                 return await take(caller, pieces)
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
-        except TransportError as error:  # of a link to which something is relayed
+        except TransportError as error:  # of the link to the receiver of a relayed call
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         raise AssertionError  # abort raises
 
@@ -208,7 +208,7 @@ class Courier:
         return SETTLED if settled else LATER
 
     async def _first_piece(self, pieces: AsyncIterator[bytes]) -> memoryview:
-        """Returns the first piece of a call; raises FrameRefused if it does not come in time."""
+        """Returns the first piece of a call; raises FrameRefused if it does not arrive in time."""
         try:
             async with asyncio.timeout(self.patience):
                 return memoryview(await anext(pieces, b""))
@@ -248,5 +248,5 @@ class Courier:
 
 
 def _plain(certificate: bytes) -> bytes:
-    """Returns a certificate in PEM without whitespace, so that two copies compare equal."""
+    """Returns a PEM certificate without whitespace, so that two copies compare equal."""
     return b"".join(certificate.split())

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import (
+    Claim,
+    CoalitionQuery,
+    ConditionCode,
+    PrivacyArgument,
+    Promise,
+    ProposedSettings,
+    ReasonCode,
+)
 from tacit.core.suite import Party
 from tacit.designs import graphs
 from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
@@ -16,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-    """Yields the arguments whose conditions are met."""
+    """Yields the privacy arguments whose conditions hold."""
     n, c = len(terms.parties), query.size
     received = graphs.adjacency(terms.graph)
-    # Of an entry that is sent at all, s + 1 others share it with each receiver.
+    # An entry is sent only if s + 1 neighbours of each receiver share it.
     fewest = terms.settings.masking + 1
     if is_complete(received) and n - c >= LEFT:
         left = fewest - (c - 1) if terms.selective else n - c
@@ -36,7 +44,7 @@ def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[Privacy
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields a regular graph in which any so many that collude share few neighbours."""
+    """Yields a regular graph in which any `colluding` nodes share few neighbours."""
     for girth in range(3 if colluding == 1 else 5 if colluding == 2 else 7, 2, -1):
         graph = _regular(parties, max(colluding + 1, 3), girth)
         if graph is not None:
@@ -57,14 +65,14 @@ def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
 
 def _theorem_1(terms: "CesarTerms", coalition: Collection[Party], rounds: int) -> Promise | None:
     del terms
-    return Promise(False, "one curious node, in one round") if len(coalition) == 1 and rounds == 1 else None
+    return Promise(False, ConditionCode.ONE_NODE_ONE_ROUND) if len(coalition) == 1 and rounds == 1 else None
 
 
 def _theorem_5(terms: "CesarTerms", coalition: Collection[Party], rounds: int) -> Promise | None:
     k = terms.settings.masking
     if not 1 < len(coalition) <= k or rounds > 1:
         return None
-    return Promise(False, f"k = {k}, and {len(coalition)} nodes that collude")
+    return Promise(False, ConditionCode.COLLUDING_NODES, {"k": k, "size": len(coalition)})
 
 
 CLAIMS = (

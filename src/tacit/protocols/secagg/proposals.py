@@ -1,29 +1,28 @@
-"""The settings that `secagg` proposes to a planner, and what its papers claim for given ones."""
+"""Settings that `secagg` proposes to planners, and the claims of its papers."""
 
 from collections.abc import Collection, Iterator
 
-from tacit.core.average import format_count
-from tacit.core.protocol_facts import Claim, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import Claim, ConditionCode, Promise, ProposedSettings, ReasonCode
 from tacit.core.suite import SERVER, Party
 from tacit.designs.circle import secure_degree
 from tacit.designs.participation import Batches
 from tacit.protocols.secagg.settings import SecAggTerms
 
 LARGE = 64
-"""With more users, masks are shared in a sparse graph."""
+"""Most users in a complete graph. With more, settings with a sparse graph are proposed."""
 DROPOUTS = 0.1
-"""The part of the users that may drop out of a sparse graph."""
+"""Fraction of the users that may drop out of a proposed sparse graph."""
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields settings for all users in every round, and for whole batches of them."""
+    """Yields settings for all users in every round, and for whole batches."""
     n, c = parties, colluding
     if n <= LARGE:
         yield ProposedSettings({"threshold": _threshold(n, c)}, ReasonCode.EVERYBODY)
     else:
         degree, threshold = secure_degree(n, c / n, DROPOUTS)
         yield ProposedSettings({"neighbours": degree, "threshold": threshold}, ReasonCode.EVERYBODY_SPARSE)
-    # Colluding members of a batch can take themselves off its sum, and two others must be left.
+    # Colluding members of a batch can subtract their vectors from its sum, and two others must remain.
     batch = next((size for size in range(c + 2, n // 2 + 1) if n % size == 0), None)
     if batch is not None:
         asked = batch * max(1, n // batch // 2)
@@ -36,21 +35,21 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
 
 
 def _threshold(holders: int, c: int) -> int:
-    """Returns a threshold with which c colluding holders cannot help a server to two different sets."""
-    # Of a sum that they are in, two others must be left.
+    """Returns a threshold with which c colluding holders cannot help a server to unmask two different sets."""
+    # Also, a sum with all colluders in it must contain two others.
     return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1, c + 2))
 
 
 def _one_round(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
     del terms
-    return Promise(False, "the server alone, in one round") if set(coalition) == {SERVER} and rounds == 1 else None
+    return Promise(False, ConditionCode.SERVER_ONE_ROUND) if set(coalition) == {SERVER} and rounds == 1 else None
 
 
 def _batches(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
     policy = terms.policy
     if not isinstance(policy, Batches) or set(coalition) != {SERVER} or policy.privacy < 2:
         return None
-    return Promise(False, f"batches of T = {policy.privacy}, {format_count(rounds, 'round')}")
+    return Promise(False, ConditionCode.BATCHES, {"batch": policy.privacy, "rounds": rounds})
 
 
 CLAIMS = (

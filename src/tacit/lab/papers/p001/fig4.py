@@ -1,15 +1,15 @@
 """Paper 001, Figures 4 and 5: accuracy of a weak and a strong eavesdropper on a change of client 5's loss.
 
-Class 0 is the baseline, class 1 another loss of client 5. Eavesdroppers hear 100 runs of each class, of 100 rounds, and
-train an inception network. The weak one (Table 1, Fig. 4) has heard other changes than the one that it is asked about,
-the strong one (Table 2, Fig. 5) the same. The paper prints, of the weak one, 74 % under PSGD, 72 % under PPSGD, and
-with noise 66 % and 51 %. The strong one is drawn only, and said to be better. So "our private method can make the
-onlooker harder to decode the local model".
+Class 0 is the baseline, class 1 another loss of client 5. Eavesdroppers record 100 runs of each class, of 100 rounds,
+and train an inception network. The weak one (Table 1, Fig. 4) was trained on other changes than the one in question,
+the strong one (Table 2, Fig. 5) on the same. For the weak one the paper prints 74 % under PSGD, 72 % under PPSGD, and
+66 % and 51 % with noise. The strong one is only drawn, and said to be better. The paper concludes that "our private
+method can make the onlooker harder to decode the local model".
 
-We take the same runs and a smaller network of the same kind, several times. Under PPSGD it matters how an eavesdropper
-takes the 1600 numbers of a run: number by number of each link, as 16 series of 100 rounds, which is how they are heard,
-or as one series, which is what the paper's shapes look like and what the package that it names is made for. And who
-knows that losses are quadratic need not train anything (the attack `decode`).
+We use the same runs and a smaller network of the same kind, several times. Under PPSGD the form of the 1600 numbers of
+a run matters: as 16 series of 100 rounds, one per number and link, or as one series, as the paper's shapes suggest and
+the package that it names expects. An adversary that knows that losses are quadratic needs no training at all (the
+attack `decode`).
 """
 
 from collections.abc import Mapping
@@ -33,16 +33,16 @@ from tacit.lab.papers.rules import Near, NotCompared, PaperNumber, SameSign
 TARGETS = ("PSGD", "PSGD, noise", "PPSGD", "PPSGD, noise")
 TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
 APART, FLAT = "16 series of 100", "one series of 1600"
-"""How a run is given to an eavesdropper."""
+"""Form in which a run is given to an eavesdropper."""
 WHO = ("weak", "strong")
 
 Table: TypeAlias = Mapping[tuple[str, str], EavesdropperScores]
-"""By algorithm and eavesdropper."""
+"""Scores by algorithm and eavesdropper."""
 
 
 @dataclass(frozen=True)
 class Fig4Size:
-    """How much is done."""
+    """Size of the experiment."""
 
     training: ClassifierSettings
     repetitions: int
@@ -50,7 +50,7 @@ class Fig4Size:
     flat: int
     """Eavesdroppers that treat a run as one series, which takes ten times as long."""
     of: tuple[str, ...]
-    """Algorithms that are compared that way."""
+    """Algorithms for which the two forms are compared."""
 
 
 SIZES: dict[Scale, Fig4Size] = {
@@ -60,7 +60,7 @@ SIZES: dict[Scale, Fig4Size] = {
 
 
 def declare_printed(target: str, how: str) -> DeclaredRow:
-    """Returns the row of an accuracy that Fig. 4 prints; its spread is that of a share of the paper's test runs."""
+    """Declares the row of an accuracy that Fig. 4 prints. Its spread is that of a share of the paper's test runs."""
     given = eavesdropper_learning.PRINTED[target, "weak"]
     deviation = sqrt(given * (1 - given) / TESTED)
     return DeclaredRow(
@@ -72,7 +72,7 @@ def declare_printed(target: str, how: str) -> DeclaredRow:
 
 
 def declare_strong(target: str) -> DeclaredRow:
-    """Returns the row of Fig. 5: the strong eavesdropper does better."""
+    """Declares the row of Fig. 5: the strong eavesdropper is more accurate."""
     return DeclaredRow(
         f"strong eavesdropper less weak one, {target}",
         "better",
@@ -82,7 +82,7 @@ def declare_strong(target: str) -> DeclaredRow:
 
 
 def declare_harder(who: str) -> DeclaredRow:
-    """Returns the row on whether PPSGD is harder to tell than PSGD."""
+    """Declares the row on whether PPSGD is harder to recognise than PSGD."""
     printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less, as drawn"
     rule = SameSign("how much less depends on the network; the sign is the claim", sign=-1)
     return DeclaredRow(f"PPSGD less PSGD, {who} eavesdropper", printed, rule, form="+.1%")
@@ -107,7 +107,7 @@ def printed_row(found: EavesdropperScores, how: str) -> Row:
 
 
 def compared_rows(table: Table) -> list[Row]:
-    """Returns how eavesdroppers and algorithms compare."""
+    """Returns the comparison of eavesdroppers and algorithms."""
     rows = []
     for target in TARGETS:
         weak, strong = (table[target, who] for who in WHO)
@@ -123,7 +123,7 @@ def compared_rows(table: Table) -> list[Row]:
 
 
 def decoded_rows(table: Table) -> list[Row]:
-    """Returns how often the class follows from decoding client 5, without any training."""
+    """Returns how often the class follows from decoding client 5, without training."""
     why = {"PPSGD": "y_5(0) is one unknown, and rounds give one equation each"}
     return [
         declare_decoded(target, target == "PPSGD").measure(

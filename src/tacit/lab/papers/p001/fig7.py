@@ -1,11 +1,11 @@
 """Paper 001, Figure 7: eavesdropper of ten clients in a ring that fit the Boston housing data by linear regression.
 
-One client's local optimum moves by d. The eavesdropper hears t rounds and has to detect the move. The paper draws the
+One client's local optimum moves by d. The eavesdropper records t rounds and has to detect the move. The paper draws the
 accuracies under PSGD and PPSGD for several d and t, without a number in the text, and says: "Obviously … our private
 method makes the onlooker harder to decode the local model".
 
-We hear the two links of the client that changes. PPSGD hides small changes from an eavesdropper of few rounds. It hides
-less with more rounds, or with more runs to learn from.
+We record the two links of the changing client. PPSGD hides small changes from an eavesdropper of few rounds. It hides
+less with more rounds, or with more training runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,15 +28,15 @@ EPOCHS = 5
 CLIENTS = 10
 
 Table: TypeAlias = Mapping[tuple[float, int, str], EavesdropperScores]
-"""By d, t and algorithm."""
+"""Scores by d, t and algorithm."""
 
 
 @dataclass(frozen=True)
 class Fig7Size:
-    """How much is done."""
+    """Size of the experiment."""
 
     runs: int
-    """To train with, and to test with."""
+    """Number of training runs, and of test runs."""
     variations: tuple[float, ...]
     lengths: tuple[int, ...]
     repetitions: int
@@ -67,7 +67,7 @@ def declare_pair(d: float, t: int) -> DeclaredRow:
 
 
 def pair_row(table: Table, d: float, t: int) -> Row:
-    """Returns whether PPSGD is told less often than PSGD."""
+    """Returns whether a change is recognised less often under PPSGD than under PSGD."""
     plain, private = table[d, t, "PSGD"], table[d, t, "PPSGD"]
     why = f"PPSGD {private.estimate.mean:.1%}, PSGD {plain.estimate.mean:.1%}; {private.coverage}"
     return declare_pair(d, t).measure(private.less(plain), why)

@@ -1,12 +1,12 @@
-"""Paper 004, Figure 3: learning and bytes of CESAR beside D-PSGD on several sets, degree 6, 30 % shared.
+"""Paper 004, Figure 3: learning and bytes of CESAR and D-PSGD on several data sets, degree 6, 30 % shared.
 
-Random subsampling on CIFAR-10 (two chunks of labels a node) and MovieLens, TopK on CIFAR-10 i.i.d.; the lines of both
-overlap, and bytes are drawn in three classes: parameters, metadata that goes along with them, and CESAR's prestep
-("protocol"). With random subsampling the metadata grows, with TopK the prestep, by up to 35 % of all. There is no
-CelebA here, the paper's third set.
+The paper uses random subsampling on CIFAR-10 (two label-sorted chunks per node) and MovieLens, and TopK on CIFAR-10
+i.i.d. The lines of both protocols overlap. Bytes are drawn in three classes: parameters, metadata sent with them, and
+CESAR's prestep ("protocol"). With random subsampling the metadata grows, with TopK the prestep, by up to 35 % of all
+bytes. The paper's third data set, CelebA, is missing here.
 
-We train on the same, smaller, and measure the same classes. What nodes reach alone is beside it: lines that overlap
-there too would say nothing.
+We train on smaller parts of the same data and measure the same classes. The accuracy of nodes that train alone is
+reported too: if those lines overlapped as well, overlap would mean nothing.
 """
 
 from statistics import fmean
@@ -38,13 +38,13 @@ SETTINGS = (
     NeighbourSetting(MOVIELENS, "owner", "random", DEGREE, BETA),
 )
 RATINGS_CLOSE = 0.005
-"""Part of the error by which CESAR may differ from D-PSGD on ratings."""
+"""The largest relative difference in error between CESAR and D-PSGD on ratings."""
 MOST = {"random": 1.11, "topk": 1.35}
-"""Times the bytes of D-PSGD, at most."""
+"""The largest ratio of bytes to those of D-PSGD."""
 
 
 def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: NeighbourResult) -> list[Row]:
-    """Returns how far the lines are apart in the end, and what bytes are made of."""
+    """Returns the final distance of the lines, and the composition of the bytes."""
     setting = found.setting
     gap, error = found.gap("mean")
     cesar, gossip = found.score("mean")

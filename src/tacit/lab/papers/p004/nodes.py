@@ -1,8 +1,8 @@
-"""Paper 004, Table 3 and Figure 3 on the paper's own 48 nodes, with 30 and 50 % of the entries shared.
+"""Paper 004, Table 3 and Figure 3 with the paper's own 48 nodes, and 30 and 50 % of the entries shared.
 
-`004-table3` and `004-fig3` train fewer nodes for longer, with 30 % shared. Here the graph has the paper's size and 50 %
-are shared as well. A few rounds are enough for the share that is sent and for the bytes, which are compared. They are
-not enough to learn, so the accuracy is shown beside the paper's and not compared.
+`004-table3` and `004-fig3` train fewer nodes for longer, with 30 % shared. Here the graph has the paper's size, and 50
+% are shared as well. A few rounds are enough to compare the sent fraction and the bytes. They are not enough to learn,
+so the accuracy is shown next to the paper's and not compared.
 """
 
 from statistics import fmean
@@ -33,7 +33,7 @@ SETTINGS = (
     NeighbourSetting(CIFAR, "shards", "random", 6, 0.3),
 )
 PAPER_ROUNDS = 12_000
-"""Rounds that the table's GB of D-PSGD stand for, about: see `004-table3`."""
+"""Approximate number of rounds behind the table's GB of D-PSGD (see `004-table3`)."""
 
 
 def printed_ratio(setting: NeighbourSetting) -> float:
@@ -80,7 +80,7 @@ def declare_deployed(setting: NeighbourSetting) -> DeclaredRow:
 
 
 def declare_accuracy(setting: NeighbourSetting) -> DeclaredRow:
-    """Returns the row of the accuracy, which a few rounds cannot tell."""
+    """Declares the row of the accuracy, which a few rounds cannot determine."""
     paper = None
     if setting.sharing == "topk":
         cesar, gossip = TOPK[setting.degree, setting.beta][1:3]

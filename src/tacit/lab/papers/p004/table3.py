@@ -1,13 +1,13 @@
-"""Paper 004, Table 3 and Figure 4: accuracy and bytes of CESAR beside D-PSGD on CIFAR-10, at the same share.
+"""Paper 004, Table 3 and Figure 4: accuracy and bytes of CESAR and D-PSGD on CIFAR-10, with the same fraction shared.
 
-48 nodes in random regular graphs of degree 3 and 6 share about 30 and 50 % of a network of 89,834 parameters: TopK on
-i.i.d. data, random subsampling where each node has two chunks of the samples sorted by label. The paper finds CESAR
+48 nodes in random regular graphs of degree 3 and 6 share about 30 and 50 % of a network of 89,834 parameters: by TopK
+on i.i.d. data, and by random subsampling where each node has two label-sorted chunks of samples. The paper finds CESAR
 better by up to 0.30 points with TopK and worse by up to 0.46 with random subsampling, at 1.12 to 1.35 and 1.07 to 1.11
-times the bytes. The claim that is looked at is that CESAR is within half a point.
+times the bytes. We test the claim that CESAR is within half a point.
 
-We train with the paper's local work, but fewer nodes and far fewer rounds, and give both scores, over nodes and of the
-mean of all models, with what nodes reach alone; the bytes, as deployed and by the paper's rule; and the same with TopK
-by the size of weights, which the paper's text describes, where its code goes by how much they changed.
+We train with the paper's local work, but with fewer nodes and far fewer rounds. We report both scores, over nodes and
+of the mean of all models, and those of nodes that train alone; the bytes, as deployed and by the paper's rule; and the
+same with TopK by the magnitude of weights, which the paper's text describes, while its code ranks by change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,24 +40,26 @@ TOPK = {
     (6, 0.3): (30.13, 72.42, 72.40, 11.56, 8.58),
     (6, 0.5): (49.67, 73.12, 73.09, 17.28, 13.83),
 }
-"""By degree and β: the share in per cent, the best accuracy of CESAR and of D-PSGD, and the GB of both, with TopK."""
+"""The shared fraction in per cent, the best accuracy of CESAR and of D-PSGD, and the GB of both, with TopK, by degree
+and β."""
 WORSE = {3: 0.46, 6: 0.18}
-"""Points that CESAR loses at most with random subsampling, by degree; the rows of the table itself were not to hand."""
+"""Largest loss of CESAR in points with random subsampling, by degree. The rows of the table itself were not
+available."""
 RANDOM_OVER = (1.07, 1.11)
-"""Times the bytes of D-PSGD, with random subsampling."""
+"""Ratio of bytes to those of D-PSGD, with random subsampling."""
 NODES = 48
 GRAPHS = 100
-"""Random graphs in which nodes two hops away are counted, for the paper's rule."""
+"""Number of random graphs in which nodes two hops away are counted, for the paper's rule."""
 EFFORT: dict[Scale, NeighbourEffort] = {
     "small": NeighbourEffort(nodes=8, rounds=32, seeds=3, each=500, mean=2500, last=4),
     "paper": NeighbourEffort(nodes=16, rounds=100, seeds=3, each=1000, mean=2500, last=4, looks=10, workers=2),
 }
 BETAS: dict[Scale, tuple[float, ...]] = {"small": (0.3,), "paper": (0.3, 0.5)}
 ROUNDED = 0.015
-"""Numbers with three digits, and a share with four, may be off by so much of themselves."""
+"""Relative rounding error of numbers with three digits, and a share with four."""
 SHARE_CLOSE = 0.02
 OVER_CLOSE = 0.15
-"""Part of CESAR's additional bytes by which the paper's rule may miss them."""
+"""The largest relative error of the paper's rule for CESAR's additional bytes."""
 SPLITS: tuple[Literal["iid", "shards"], ...] = ("iid", "shards")
 SCORES: tuple[tuple[Literal["each", "mean"], str], ...] = (
     ("each", "over nodes"),
@@ -66,7 +68,7 @@ SCORES: tuple[tuple[Literal["each", "mean"], str], ...] = (
 
 
 def list_settings(scale: Scale) -> list[NeighbourSetting]:
-    """Returns what is compared: the paper's, and at its scale TopK by the size of weights."""
+    """Returns the compared settings: the paper's and, at its scale, TopK by the magnitude of weights."""
     pairs: tuple[tuple[Literal["iid", "shards"], Sharing], ...] = (("iid", "topk"), ("shards", "random"))
     found = [
         NeighbourSetting(CIFAR, split, sharing, degree, beta)
@@ -80,7 +82,7 @@ def list_settings(scale: Scale) -> list[NeighbourSetting]:
 
 
 def printed_rounds() -> list[float]:
-    """Returns how many rounds the table's GB of D-PSGD stand for, if its rows are TopK at degrees 3, 3, 6 and 6."""
+    """Returns the number of rounds behind the table's GB of D-PSGD, if its rows are TopK at degrees 3, 3, 6 and 6."""
     return [
         1e9 * spent / (degree * MODEL * (ELEMENT * share / 100 + gamma_bytes(share / 100, 1)))
         for (degree, _), (share, _, _, _, spent) in TOPK.items()
@@ -88,7 +90,7 @@ def printed_rounds() -> list[float]:
 
 
 def printed_row() -> Row:
-    """Returns whether the table's rows are what we take them for."""
+    """Returns whether our reading of the table's rows is consistent."""
     rounds = printed_rounds()
     return unruled_row(
         "rounds that the GB of D-PSGD stand for, in four rows",
@@ -101,7 +103,7 @@ def printed_row() -> Row:
 
 
 def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: Mapping[str, NeighbourResult]) -> list[Row]:
-    """Returns the rows of one setting: accuracy over nodes and of their mean, what was sent, and how many bytes."""
+    """Returns the rows of one setting: accuracy over nodes and of their mean, sent fraction, and bytes."""
     setting = found.setting
     printed = TOPK.get((setting.degree, setting.beta)) if setting.sharing == "topk" else None
     paper = ""
@@ -174,13 +176,14 @@ def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> lis
 
 
 def mean_second_neighbours(degree: int) -> float:
-    """Returns how many nodes are two hops away among the paper's 48."""
+    """Returns the mean number of nodes two hops away among the paper's 48."""
     graphs = regular_graphs(NODES, degree, GRAPHS, generator(degree, "table 3"))
     return float(second_neighbours(graphs).mean())
 
 
 def weights_row(effort: NeighbourEffort) -> Row:
-    """Returns what would be sent if TopK ranked the size of weights, as the paper's text says, at degree 3."""
+    """Returns the fraction that would be sent if TopK ranked the magnitude of weights, as in the paper's text, at
+    degree 3."""
     setting = NeighbourSetting(CIFAR, "iid", "topk of weights", 3, 0.3)
     few = NeighbourEffort(effort.nodes, rounds=5, seeds=1, each=10, mean=10, last=1, looks=1)
     shared, printed = train_neighbours(setting, few, "cesar", setting.alpha, 0).shared, TOPK[3, 0.3][0] / 100
