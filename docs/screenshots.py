@@ -30,6 +30,8 @@ DEVICES = {"": (1280, 1700), "-phone": (390, 2000)}
 """Width of each device in pixels, and the height at which a picture ends."""
 SCHEMES = {"": "light", "-dark": "dark"}
 COLOURS = 256
+FIRST_SCREEN = 800
+"""Height of the picture of README.md."""
 TWO_RECEIVERS = "[[4,0],[4,1],[4,2],[5,0],[5,1],[5,2],[5,3],[3,0],[3,1],[3,2],[0,1],[0,2]]"
 VIEWS = {
     "runs": ("/", ".row >> nth=1"),
@@ -126,6 +128,12 @@ def take_picture(page: Page, path: Path, height: int) -> None:
         shown.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
+def crop_first_screen() -> None:
+    """Cuts the picture of README.md out of that of the adversary view."""
+    with Image.open(FOLDER / "adversary.png") as picture:
+        picture.crop((0, 0, picture.width, FIRST_SCREEN)).save(FOLDER / "first-screen.png", optimize=True)
+
+
 def show_dropout(page: Page) -> None:
     """Moves a run to its first round from which somebody was missing."""
     slider = page.get_by_label("Round", exact=True)
@@ -168,6 +176,8 @@ def main() -> None:
                         take_picture(page, FOLDER / f"{view}{device}{suffix}.png", height)
                     visit.close()
             browser.close()
+        if "adversary" in wanted:
+            crop_first_screen()
     finally:
         shutil.rmtree(folder)
 
