@@ -77,7 +77,7 @@ def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protoc
     assert links.wanted == []
     assert "&lt;first&gt; &amp; only" in page
     assert page.count("<svg") == 2
-    assert ("What this does not cover" in page) == (protocol != "local"), "what was audited is assessed"
+    assert ("what this audit does not cover" in page) == (protocol != "local"), "what was audited is assessed"
 
 
 def test_a_run_as_json_and_again(tacit):

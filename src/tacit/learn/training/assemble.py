@@ -81,6 +81,15 @@ class AssembledRun:
         labelled = self.data.classes and self.data.y.ndim == 1
         return splits.label_table(self.data.y, self.parts, self.data.classes) if labelled else None
 
+    def name_owners(self) -> tuple[str, ...] | None:
+        """Returns the owner of each party's samples; None if the data names none, or a party has those of several."""
+        data = self.data
+        if self.scenario.data.split.kind != "owner" or data.owner is None or not data.owners:
+            return None
+        names = tuple(data.owners[place] for place in np.unique(data.owner))
+        # Names that are numbers, as those of writers, say no more than the numbers of the parties.
+        return names if len(names) == len(self.parts) and not all(name.isdigit() for name in names) else None
+
     def rounds(self, clock: Callable[[], float] = perf_counter) -> Iterator[Metrics]:
         """Runs the remaining rounds and yields the metrics of each."""
         began, scenario = clock(), self.scenario

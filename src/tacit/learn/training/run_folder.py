@@ -20,6 +20,8 @@ SECRET_BYTES = 32
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
 """Files in the folder of a run. The key of the noise is deleted when the run ends."""
+PARTIES = "parties.json"
+"""File in the folder of a run with the names of its data's owners, if each party is one of them."""
 
 _PLAIN = re.compile(r"\w[\w.-]{0,79}")
 """Names that are a single component of a path, and not hidden."""

@@ -32,6 +32,7 @@ from tacit.learn.training.run_folder import (
     KEY,
     METRICS,
     MODEL,
+    PARTIES,
     SCENARIO,
     encode_line,
     is_over,
@@ -169,9 +170,7 @@ def _run_in_folder(
         raise
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = [] if kept is None else _restore_run(place, found, kept, digest, paid_at if over else None)
-    replace_file(place / SCENARIO, scenario.encode())
-    if found.checked is not None and not (place / AUDIT).exists():
-        replace_file(place / AUDIT, audit_run(found.checked, scenario))
+    _write_description(place, found)
     replace_file(place / METRICS, b"".join(map(encode_line, history)))
     with open(open_private(place / METRICS), "ab") as file:
         for metrics in found.rounds() if not over else ():
@@ -190,6 +189,15 @@ def _run_in_folder(
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
+
+
+def _write_description(place: Path, found: AssembledRun) -> None:
+    """Writes what is known of a run before its first round: its scenario, the names of its parties and its audit."""
+    replace_file(place / SCENARIO, found.scenario.encode())
+    if (owners := found.name_owners()) is not None:
+        replace_file(place / PARTIES, msgspec.json.encode(owners))
+    if found.checked is not None and not (place / AUDIT).exists():
+        replace_file(place / AUDIT, audit_run(found.checked, found.scenario))
 
 
 def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
