@@ -20,13 +20,14 @@ from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import RosterFile
+from tacit.net.membership.routes import list_endpoints, list_listeners, list_relays
 from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
 from tacit.net.store.round_store import RoundStore, StoredAverage, keep_folder
 from tacit.net.transport.courier import Courier
-from tacit.net.transport.peer_link import PeerEndpoint, Tls
+from tacit.net.transport.peer_link import Tls
 from tacit.net.wait_timer import WaitTimer
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
@@ -83,15 +84,12 @@ class Node:
         self.courier = Courier(
             self.me,
             Tls(mine.key_pem.reveal(), mine.certificate_pem),
-            [
-                PeerEndpoint(card.name, card.address, roster.certificate_of(card.name), roster.host_of(card.name))
-                for card in roster.parties
-                if card.name != self.me
-            ],
+            list_endpoints(roster, self.me),
             self,
-            self._relays_for,
+            lambda peer: list_relays(roster, self.me, peer),
             roster.deadlines.connect,
             self._pool,
+            list_listeners(roster, self.me),
         )
         links = {peer: self.courier.links[peer] for peer in self.peers}
         self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._make_hello, self._receive_hello)
@@ -132,23 +130,20 @@ class Node:
     async def start(self, address: str | None = None, metrics: str | None = None) -> None:
         """Listens at the roster's address, or another one, and resumes an interrupted round.
 
+        Without an address it only dials out.
+
         With `metrics`, a host:port, it serves its metrics there.
         """
         self.lifecycle.change_presence(Presence.LISTENING)
         if self.store.entries:
             self._set_vector_length(self.store.entries)
         where = address or self.roster.address_of(self.me)
-        await self.courier.start(where)
+        await self.courier.start(where or None)
         if metrics is not None:
             await self.metrics.start(metrics)
         self.telemetry.report_joined(where, self.rounds)
         self._hellos.say()
         self._status_task = asyncio.create_task(self._write_status())
-
-    def _relays_for(self, peer: Party) -> tuple[Party, ...]:
-        """Returns the parties that may relay to a peer: those that are peers of both of us."""
-        theirs = self.roster.terms.peers(peer) if peer in self.peers else ()
-        return tuple(each for each in self.peers if each != peer and each in theirs and each != SERVER)
 
     async def average(self, update: Update | None) -> Ending:
         """Takes part in the next round and returns its ending for us, which may have an error.
@@ -238,7 +233,7 @@ class Node:
             PeerStatus.of(peer, rendezvous, self.courier.links[peer], now, self._timer.since, peer in pending)
             for peer in self.peers
         ]
-        wrong = self._record_error or self._stage_error or rendezvous.wrong
+        wrong = self._record_error or self._stage_error or self.courier.conflict or rendezvous.wrong
         trouble, last = "" if wrong is None else str(wrong), None if self.last is None else RoundSummary.of(self.last)
         kinds, over = "" if waiting is None else " or ".join(waiting.names), not self.resuming
         return Status(self.me, round(time(), 1), self.rounds, rendezvous.ready, over, kinds, peers, trouble, last)
@@ -284,7 +279,7 @@ class Node:
             self.lifecycle.check_open(self.me, self.rounds)
             self._changed.clear()
             rendezvous = self._rendezvous
-            if (wrong := self._record_error or rendezvous.wrong) is not None:
+            if (wrong := self._record_error or self.courier.conflict or rendezvous.wrong) is not None:
                 raise wrong
             number = 0 if self._participant is None else rendezvous.next(self._participant.number + 1)
             if number:
@@ -318,6 +313,10 @@ class Node:
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes in a hello, and returns ours."""
         return self._hellos.answer(sender, hello)
+
+    def report_conflict(self, peer: Party, why: str) -> None:
+        """Reports that two processes may have the identity of a peer."""
+        self.telemetry.report_conflict(peer, why)
 
     def _receive_hello(self, sender: Party, hello: Hello | int) -> None:
         """Takes in the hello of a peer, or its version if that is not ours."""

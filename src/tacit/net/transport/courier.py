@@ -30,6 +30,8 @@ except ImportError:
 
 from tacit.net.transport.call_quota import CallQuota
 from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.held_stream import PROCESS_BYTES, HeldAnswer, HeldStream, Lane, read_opening
+from tacit.net.transport.hold_keeper import HoldKeeper
 from tacit.net.transport.listen_addresses import find_listen_addresses
 from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
@@ -65,6 +67,9 @@ class Receiver(Protocol):
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
+    def report_conflict(self, peer: Party, why: str) -> None:
+        """Reports that another process of an outbound-only peer has taken its connection over."""
+
 
 class Courier:
     """Our end of all links: a server for peers, and a link to each of them."""
@@ -78,12 +83,22 @@ class Courier:
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
         patience: float = 10.0,
         pool: BufferPool | None = None,
+        hold_at: Sequence[Party] | None = None,
     ) -> None:
-        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds.
+        """Prepares links to all peers.
 
-        What comes lies in memory from `pool`.
+        Args:
+            me: Our name.
+            tls: Our key and certificate.
+            peers: All peers.
+            receiver: Takes in what is for us.
+            relays: Returns the parties that may relay to a peer.
+            patience: Seconds that a connection, or an answer, may take.
+            pool: Memory for frames.
+            hold_at: Peers at which we hold streams open, if we only dial out; None if we listen.
         """
         self._pool = pool or BufferPool()
+        self.is_outbound, self.is_relay = hold_at is not None, False
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Seconds of the longest pause before something is tried again."""
@@ -92,6 +107,8 @@ class Courier:
         self.links: Mapping[Party, PeerLink] = {
             name: PeerLink(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
         }
+        process = SystemEntropy().bytes(PROCESS_BYTES)
+        self._keepers = [HoldKeeper(self.links[name], process, self._take_held, self) for name in hold_at or ()]
         self._calls = CallQuota(CALLS)
         self._relays = {name: asyncio.Semaphore(RELAYED) for name in self._peers}
         """Calls to each peer that relay for others."""
@@ -102,9 +119,16 @@ class Courier:
         self.addresses: tuple[str, ...] = ()
         """The numeric addresses at which we listen, as host:port."""
 
-    async def start(self, address: str) -> None:
-        """Listens at an address, wherever its host resolves to; raises ConfigError if one of these is taken."""
+    async def start(self, address: str | None) -> None:
+        """Listens at an address, wherever its host resolves to, or only dials out if it is None.
+
+        Raises ConfigError if one of the addresses is taken.
+        """
         tune_malloc()
+        for keeper in self._keepers:
+            keeper.start()
+        if address is None:
+            return
         try:
             found = await find_listen_addresses(address)
         except ConfigError as error:
@@ -127,14 +151,21 @@ class Courier:
 
     async def close(self) -> None:
         """Stops listening, and closes all links."""
+        for link in self.links.values():
+            link.held.close()
         if self._server is not None:
             # Calls in progress get a moment to end: gRPC prints a traceback for each that does not.
             await self._server.stop(FIRST)
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers))
         await asyncio.gather(*(link.close() for link in self.links.values()))
 
-    def backoff(self) -> Iterator[float]:
+    @property
+    def conflict(self) -> TransportError | None:
+        """The sign that another process has our identity, if there is one."""
+        return next((TransportError(link.conflict) for link in self.links.values() if link.conflict), None)
+
+    def backoff(self, pause: float = FIRST) -> Iterator[float]:
         """Yields the pauses before retries: each twice as long as the last, with random jitter."""
-        pause = FIRST
         while True:
             yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
             pause = min(2 * pause, self.longest)
@@ -147,6 +178,7 @@ class Courier:
             {
                 "Hello": grpc.stream_unary_rpc_method_handler(self._hello),
                 "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+                "Hold": grpc.stream_stream_rpc_method_handler(self._hold),
             },
         )
 
@@ -185,6 +217,42 @@ class Courier:
         except TransportError as error:  # of a link to which something is relayed
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         raise AssertionError  # abort raises
+
+    async def _hold(self, pieces: AsyncIterator[bytes], context: Any) -> None:
+        """Keeps a stream of an outbound-only peer until it is closed. It does not count as a call of the peer."""
+        try:
+            caller = self._caller(context)
+            if (link := self.links[caller]).peer.address:
+                why = f"federation.toml here has an address of {caller}; have both take the newest one"
+                raise FrameRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
+            opening = read_opening(await self._first_piece(pieces))
+        except FrameRefused as refused:
+            await context.abort(refused.code, str(refused))
+            raise AssertionError from None  # abort raises
+        # Before others can write on the stream: gRPC sends the metadata with the first message otherwise.
+        await context.send_initial_metadata(())
+        stream = HeldStream(pieces, context.write)
+        if link.held.add(opening, stream):
+            self.receiver.report_conflict(
+                caller,
+                f"another process has taken over the connection of {caller}; unless {caller} was restarted, two "
+                f"machines use its identity: stop one of them, or make new keys for it (tacit keygen)",
+            )
+        try:
+            link.retry_now()
+            await stream.wait_closed()
+        finally:
+            link.held.remove(opening, stream)
+        if stream.replaced:
+            await context.abort(grpc.StatusCode.ABORTED, "another process holds this connection")
+
+    async def _take_held(self, lane: Lane, caller: Party, pieces: AsyncIterator[bytes]) -> HeldAnswer:
+        """Takes in a message on a stream that we hold open at a peer, and returns the answer."""
+        take = self._take_hello if lane is Lane.HELLO else self._take_frame
+        try:
+            return HeldAnswer(await take(caller, pieces))
+        except (FrameRefused, TransportError) as refused:
+            return HeldAnswer(refused=str(refused))
 
     async def _take_hello(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
         said = await self._first_piece(pieces)

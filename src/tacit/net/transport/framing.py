@@ -1,6 +1,6 @@
 """Frames, as they travel: a head that says whose they are, for whom and how long, and bytes in pieces behind it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,4 +77,22 @@ async def split_frame(head: FrameHeader, frame: Frame) -> AsyncIterator[bytes]:
         return
     yield join_frame(head)
     for piece in frame.pieces():
+        yield piece
+
+
+async def read_message(first: bytes, read: Callable[[], Awaitable[bytes | None]]) -> AsyncIterator[bytes]:
+    """Yields the pieces of one message on a stream that other messages follow on.
+
+    Args:
+        first: The first piece, with the header.
+        read: Returns the next piece, or None at the end of the stream.
+
+    Raises:
+        FrameRefused: The first piece has no header.
+    """
+    head, rest = split_header(memoryview(first))
+    yield first
+    left = head.size - len(rest)
+    while left > 0 and (piece := await read()) is not None:
+        left -= len(piece)
         yield piece
