@@ -20,14 +20,13 @@ from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import RosterFile
-from tacit.net.membership.routes import list_endpoints, list_listeners, list_relays
 from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
+from tacit.net.party_courier import build_courier
 from tacit.net.store.round_store import RoundStore, StoredAverage, keep_folder
-from tacit.net.transport.courier import Courier
-from tacit.net.transport.peer_link import Tls
+from tacit.net.transport.proxy import Proxy
 from tacit.net.wait_timer import WaitTimer
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
@@ -44,7 +43,12 @@ class Node:
     """A party, or the server, on a network. Peers and timers drive it between `start`, `average` and `close`."""
 
     def __init__(
-        self, roster: RosterFile, mine: Credentials, store: RoundStore, seed: Callable[[int], bytes] | None = None
+        self,
+        roster: RosterFile,
+        mine: Credentials,
+        store: RoundStore,
+        seed: Callable[[int], bytes] | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
         """Prepares a node for a party on the roster.
 
@@ -53,6 +57,7 @@ class Node:
             mine: The party's own keys, which have to match the roster.
             store: The party's folder.
             seed: Returns the seed of a round; by default seeds come from the operating system.
+            proxy: The proxy through which the party dials others.
         """
         roster.check(mine)
         self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
@@ -81,16 +86,7 @@ class Node:
         self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
         self.metrics = MetricsEndpoint(lambda: render_metrics(self.telemetry, self.status(), self.courier.links))
-        self.courier = Courier(
-            self.me,
-            Tls(mine.key_pem.reveal(), mine.certificate_pem),
-            list_endpoints(roster, self.me),
-            self,
-            lambda peer: list_relays(roster, self.me, peer),
-            roster.deadlines.connect,
-            self._pool,
-            list_listeners(roster, self.me),
-        )
+        self.courier = build_courier(roster, mine, self, self._pool, proxy)
         links = {peer: self.courier.links[peer] for peer in self.peers}
         self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._make_hello, self._receive_hello)
 

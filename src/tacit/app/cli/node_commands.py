@@ -54,6 +54,15 @@ MetricsAt = Annotated[
     str | None, Choice("--metrics", help="Where to give metrics to those who collect them, such as localhost:9464.")
 ]
 
+ProxyAt = Annotated[
+    str | None,
+    Choice(
+        "--proxy",
+        envvar="TACIT_PROXY",
+        help="The HTTP proxy to dial the others through, such as http://proxy.hospital-a.example:3128.",
+    ),
+]
+
 
 @app.command(
     help=COMMANDS["serve"].summary,

@@ -263,6 +263,7 @@ def take_part(
     identity: str | Path | None = None,
     folder: str | Path | None = None,
     metrics: str | None = None,
+    proxy: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
     on_round: RoundCallback | None = None,
@@ -279,6 +280,7 @@ def take_part(
         identity: File of its keys; NAME.identity beside the roster unless given.
         folder: Where to write; NAME.run beside the roster unless given.
         metrics: Address at which metrics are served; none unless given.
+        proxy: HTTP proxy through which the party dials all others, as http://host:port; none unless given.
         data: Samples in place of those in the scenario's `data.folder`, or of this party's part of a named set.
         model: Model in place of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
@@ -319,7 +321,7 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(path, me, identity=identity, metrics=metrics) as peer:
+    with join(path, me, identity=identity, metrics=metrics, proxy=proxy) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)

@@ -8,26 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.core.suite import SERVER, Party
-from tacit.net.transport.peer_link import PeerEndpoint
 
 if TYPE_CHECKING:
     from tacit.net.membership.roster import RosterFile
-
-
-def list_endpoints(roster: "RosterFile", me: Party) -> list[PeerEndpoint]:
-    """Returns the endpoints of everybody else on a roster, the relays included."""
-    relays = {card.name for card in roster.relays}
-    return [
-        PeerEndpoint(
-            card.name,
-            card.address,
-            roster.certificate_of(card.name),
-            roster.host_of(card.name),
-            card.name in relays,
-        )
-        for card in (*roster.parties, *roster.relays)
-        if card.name != me
-    ]
 
 
 def list_relays(roster: "RosterFile", one: Party, other: Party) -> tuple[Party, ...]:

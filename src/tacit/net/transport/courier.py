@@ -47,6 +47,7 @@ from tacit.net.transport.peer_link import (
     PeerLink,
     Tls,
 )
+from tacit.net.transport.proxy import Proxy
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
@@ -84,6 +85,7 @@ class Courier:
         patience: float = 10.0,
         pool: BufferPool | None = None,
         hold_at: Sequence[Party] | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
         """Prepares links to all peers.
 
@@ -96,9 +98,10 @@ class Courier:
             patience: Seconds that a connection, or an answer, may take.
             pool: Memory for frames.
             hold_at: Peers at which we hold streams open, if we only dial out; None if we listen.
+            proxy: The proxy through which we dial.
         """
         self._pool = pool or BufferPool()
-        self.is_outbound, self.is_relay = hold_at is not None, False
+        self.is_outbound, self.is_relay, self.proxy = hold_at is not None, False, proxy
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Seconds of the longest pause before something is tried again."""

@@ -14,6 +14,7 @@ from tacit.core.messages import PIECE
 from tacit.core.suite import Party
 from tacit.net.transport.framing import Frame, FrameHeader, join_frame, split_frame
 from tacit.net.transport.held_stream import HeldStreams, Lane
+from tacit.net.transport.proxy import DIRECT
 
 if TYPE_CHECKING:
     from tacit.net.transport.courier import Courier
@@ -201,6 +202,9 @@ class PeerLink:
 
     def explain(self, error: grpc.aio.AioRpcError) -> str:
         """Returns why a call to the peer failed, and what to do."""
+        proxy = self._courier.proxy
+        if proxy is not None and (why := proxy.explain(error.details() or "", self.where)) is not None:
+            return why
         return explain_rpc_error(error, self.peer)
 
     def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -265,15 +269,18 @@ class PeerLink:
             lane = Lane.FRAME
         if lane not in self._channels:
             credentials = grpc.ssl_channel_credentials(self.peer.certificate, self._tls.key, self._tls.certificate)
-            options = (
+            proxy = self._courier.proxy
+            options: tuple[tuple[str, int | str], ...] = (
                 *OPTIONS,
+                *(DIRECT if proxy is None else proxy.options(self.peer.address)),
                 ("grpc.ssl_target_name_override", self.peer.host),
                 ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
                 ("grpc.min_reconnect_backoff_ms", int(self._courier.patience * 1000)),  # how long one may take
                 ("grpc.max_reconnect_backoff_ms", int(self._courier.longest * 1000)),
                 ("tacit.lane", lane),  # channels with equal options would share one connection
             )
-            self._channels[lane] = grpc.aio.secure_channel(self.peer.address, credentials, options)
+            target = self.peer.address if proxy is None else proxy.address
+            self._channels[lane] = grpc.aio.secure_channel(target, credentials, options)
         return self._channels[lane]
 
     async def _run(self) -> None:
