@@ -18,7 +18,7 @@ from support.paths import ROOT
 from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.scope import Scope
 from tacit.net.transport.courier import Courier
-from tacit.net.transport.framing import RelayedFrame
+from tacit.net.transport.framing import BytesFrame
 from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint, Tls
 
 pytestmark = pytest.mark.long
@@ -215,7 +215,7 @@ def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way
         await other.start(cards["p1"].address)
         try:
             line, arrived = one.links["p1"], asyncio.Event()
-            line.send(RelayedFrame(memoryview(b"parcel")), 1, arrived.set)
+            line.send(BytesFrame(memoryview(b"parcel")), 1, arrived.set)
             await slow.came.wait()
             # There was a sign of life while nothing arrived, and what is under way has no time left to end.
             line.trouble, one.patience = "it does not answer", 0.0

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import SimpleNamespace
 
 import msgspec
-import numpy as np
 import pytest
 
 from support.federations import HASTY, Made, averaged
+from support.outbound import LONG, PATIENT, assert_simulated, outbound, record_posts, until
 from support.replay_cases import CASES
 from tacit.core.errors import JournalError, TransportError
 from tacit.core.suite import SERVER
@@ -16,51 +16,12 @@ from tacit.net.membership.roster import Deadlines
 from tacit.net.transport import hold_keeper
 from tacit.net.transport.framing import FrameHeader
 from tacit.net.transport.held_stream import STREAMS, Lane
-from tacit.net.transport.peer_link import PeerLink
-
-LONG = 90
-"""Seconds after which something that should have ended has not."""
-PATIENT = Deadlines(phase=60.0, start=60.0, connect=5.0)
-"""Where nobody is missing, however busy the machine is."""
-
-
-def outbound(made, *listening):
-    """Returns a roster on which only some have addresses."""
-    return made.moved({name: "" for name in made.everyone if name not in listening})
 
 
 @pytest.fixture
 def posted(monkeypatch):
     """Gives all that was sent, by address."""
-    found, honest = {}, PeerLink.send
-
-    def send(link, frame, number, arrived):
-        found[frame.address] = frame.data
-        honest(link, frame, number, arrived)
-
-    monkeypatch.setattr(PeerLink, "send", send)
-    return found
-
-
-async def until(true):
-    """Waits until something is true."""
-    async with asyncio.timeout(LONG):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
-def assert_simulated(made, entries, endings, posted=None):
-    """Asserts that rounds ended as the simulator's do, with the same envelopes."""
-    envelopes = {}
-    for ended, played in zip(endings, made.played(entries, len(endings)), strict=True):
-        envelopes |= {each.envelope.address: each.envelope.sealed for each in played.transcript}
-        for party, ending in ended.items():
-            assert ending.error is None
-            narrow = np.float32 if party == SERVER else np.float64
-            assert np.array_equal(ending.average, played.endings[party].average.astype(narrow))
-            assert ending.contributors == played.endings[party].contributors
-    if posted is not None:
-        assert {address: data[-len(envelopes[address]) :] for address, data in posted.items()} == envelopes
+    return record_posts(monkeypatch)
 
 
 WITH_SERVER = [name for name, case in CASES.items() if case.protocol in ("secagg", "fedavg")]

@@ -237,7 +237,8 @@ class Node:
     async def _write_status(self) -> None:
         """Writes the status file periodically, and retries a blocked call."""
         while True:
-            self.telemetry.report_links({peer: self.courier.links[peer] for peer in self.peers})
+            relays = [card.name for card in self.roster.relays]
+            self.telemetry.report_links({name: self.courier.links[name] for name in (*self.peers, *relays)})
             with suppress(TacitError):
                 self._complete_pending()
             write_status(self.store.folder, self.status())

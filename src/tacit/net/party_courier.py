@@ -33,6 +33,7 @@ def build_courier(
         lambda peer: list_relays(roster, me, peer),
         roster.deadlines.connect,
         pool,
-        list_listeners(roster, me),
+        None if me in relays else list_listeners(roster, me),
         proxy,
+        is_relay=me in relays,
     )

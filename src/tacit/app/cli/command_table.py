@@ -89,6 +89,11 @@ COMMANDS = {
         MACHINES,
         "Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.",
     ),
+    "relay": CommandEntry(
+        "cli.node_commands",
+        MACHINES,
+        "Pass sealed messages between parties of a federation that cannot dial each other. It can read none of them.",
+    ),
     "status": CommandEntry(
         "cli.node_commands",
         MACHINES,

@@ -294,9 +294,8 @@ def take_part(
     Raises:
         ConfigError: If scenario and federation do not fit.
     """
-    path = Path(federation)
-    roster = RosterFile.load(path)
-    place = path.with_name(f"{file_stem(me)}.run") if folder is None else Path(folder)
+    roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
+    place = beside if folder is None else Path(folder)
     if me not in roster.names:
         raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
@@ -321,9 +320,8 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(path, me, identity=identity, metrics=metrics, proxy=proxy) as peer:
-        weight = float(len(part)) if scenario.weights == "samples" else 1.0
-        changes = _brings_changes(roster, private)
+    with join(federation, me, identity=identity, metrics=metrics, proxy=proxy) as peer:
+        weight, changes = float(len(part)) if scenario.weights == "samples" else 1.0, _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)

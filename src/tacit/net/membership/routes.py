@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
 def list_relays(roster: "RosterFile", one: Party, other: Party) -> tuple[Party, ...]:
     """Returns who may relay between two peers, relays of the roster first; nobody where a server has all messages."""
-    if SERVER in (one, other):
+    if one not in roster.names or other not in roster.names or other not in roster.terms.peers(one):
         return ()
     ours, theirs = roster.terms.peers(one), roster.terms.peers(other)
-    if other not in ours:
-        return ()
     common = [
         each
         for each in ours

@@ -12,6 +12,7 @@ message: gRPC runs the handler of a unary call only once the message is there, a
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
 from tacit.net.transport.call_quota import CallQuota
-from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.framing import FrameHeader, FrameRefused, split_header
 from tacit.net.transport.held_stream import PROCESS_BYTES, HeldAnswer, HeldStream, Lane, read_opening
 from tacit.net.transport.hold_keeper import HoldKeeper
 from tacit.net.transport.listen_addresses import find_listen_addresses
@@ -48,12 +49,13 @@ from tacit.net.transport.peer_link import (
     Tls,
 )
 from tacit.net.transport.proxy import Proxy
+from tacit.net.transport.relay import MessageRelay
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
 """Most simultaneous calls of one peer. More are refused, so that other peers are always served."""
-RELAYED = CALLS // 2
-"""Most simultaneous calls to one peer that relay for others. The rest are for our own messages to it."""
+RELAYED, RELAYED_FRAMES = CALLS // 2, CALLS // 4
+"""Most hellos, and frames, to one peer that are relayed at a time. The other calls are for our own messages to it."""
 
 
 class Receiver(Protocol):
@@ -86,6 +88,8 @@ class Courier:
         pool: BufferPool | None = None,
         hold_at: Sequence[Party] | None = None,
         proxy: Proxy | None = None,
+        *,
+        is_relay: bool = False,
     ) -> None:
         """Prepares links to all peers.
 
@@ -99,9 +103,10 @@ class Courier:
             pool: Memory for frames.
             hold_at: Peers at which we hold streams open, if we only dial out; None if we listen.
             proxy: The proxy through which we dial.
+            is_relay: Whether we only relay, so that all calls are for that.
         """
         self._pool = pool or BufferPool()
-        self.is_outbound, self.is_relay, self.proxy = hold_at is not None, False, proxy
+        self.is_outbound, self.is_relay, self.proxy = hold_at is not None, is_relay, proxy
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Seconds of the longest pause before something is tried again."""
@@ -112,12 +117,12 @@ class Courier:
         }
         process = SystemEntropy().bytes(PROCESS_BYTES)
         self._keepers = [HoldKeeper(self.links[name], process, self._take_held, self) for name in hold_at or ()]
-        self._calls = CallQuota(CALLS)
-        self._relays = {name: asyncio.Semaphore(RELAYED) for name in self._peers}
-        """Calls to each peer that relay for others."""
-        self._relayed_hellos = {name: asyncio.Lock() for name in self._peers}
-        """One hello of each peer is relayed at a time."""
-        self._lanes = {name: asyncio.Lock() for name in self._peers}
+        self._most_calls = CALLS + 2 * len(self._peers) * is_relay  # a hello and a frame to each of the others
+        self._calls = CallQuota(self._most_calls)
+        slots = {Lane.HELLO: RELAYED, Lane.FRAME: RELAYED if is_relay else RELAYED_FRAMES}
+        self._relay = MessageRelay(self.links, patience, receiver.max_frame_bytes, slots)
+        self._turns: defaultdict[tuple[Party, Party], asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One frame of each sender is taken in at a time from each caller."""
         self._server: grpc.aio.Server | None = None
         self.addresses: tuple[str, ...] = ()
         """The numeric addresses at which we listen, as host:port."""
@@ -136,7 +141,7 @@ class Courier:
             found = await find_listen_addresses(address)
         except ConfigError as error:
             raise ConfigError(f"{self.me} {error}") from None
-        options = (*OPTIONS, *connection_options(len(self._peers), CALLS, self.patience))
+        options = (*OPTIONS, *connection_options(len(self._peers), self._most_calls, self.patience))
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
         # Only these certificates are accepted; there is no authority that could vouch for others.
@@ -218,7 +223,7 @@ class Courier:
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
         except TransportError as error:  # of a link to which something is relayed
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         raise AssertionError  # abort raises
 
     async def _hold(self, pieces: AsyncIterator[bytes], context: Any) -> None:
@@ -263,20 +268,29 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
         head, rest = split_header(said)
         self._check(caller, head)
-        if head.to == self.me:
-            return self.receiver.answer_hello(head.sender, bytes(rest))
-        async with self._relayed_hellos[caller], self._relays[head.to]:
-            return await self.links[head.to].send_hello(head, bytes(rest))
+        if head.to != self.me:
+            return await self._relay.pass_hello(caller, head, bytes(rest))
+        self._retry_relayed(caller, head)
+        return self.receiver.answer_hello(head.sender, bytes(rest))
 
     async def _take_frame(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
-        async with self._lanes[caller]:
-            head, data = await self._gather_pieces(caller, pieces)
-            if head.to == self.me:
+        first = await self._first_piece(pieces)
+        head, _ = split_header(first)
+        self._check(caller, head)
+        pieces = _resume(bytes(first), pieces)
+        if head.to != self.me:
+            settled = await self._relay.pass_frame(caller, head, pieces)
+        else:
+            self._retry_relayed(caller, head)
+            async with self._turns[caller, head.sender]:
+                _, data = await self._gather_pieces(caller, pieces)
                 settled = await self.receiver.accept_frame(head.sender, data)
-            else:
-                async with self._relays[head.to]:
-                    settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
         return SETTLED if settled else LATER
+
+    def _retry_relayed(self, caller: Party, head: FrameHeader) -> None:
+        """Retries what waits for a sender that is heard through a relay."""
+        if head.sender != caller and not self.links[head.sender].is_direct:
+            self.links[head.sender].retry_now()
 
     async def _first_piece(self, pieces: AsyncIterator[bytes]) -> memoryview:
         """Returns the first piece of a call; raises FrameRefused if it does not come in time."""
@@ -312,10 +326,19 @@ class Courier:
 
     def _check(self, caller: Party, head: FrameHeader) -> None:
         """Raises FrameRefused unless a caller may send a frame with this header."""
+        if self.is_relay and head.to == self.me:
+            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a relay takes nothing in")
         if head.sender != caller and head.to != self.me:
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a frame is relayed only once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+
+
+async def _resume(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields a piece that was taken from an iterator, and the others."""
+    yield first
+    async for piece in pieces:
+        yield piece
 
 
 def _plain(certificate: bytes) -> bytes:

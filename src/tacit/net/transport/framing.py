@@ -20,7 +20,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class Frame(Protocol):
-    """Bytes to send: those of a `Post`, or another party's."""
+    """Bytes to send, such as those of a `Post`."""
 
     @property
     def size(self) -> int:
@@ -31,8 +31,8 @@ class Frame(Protocol):
 
 
 @dataclass(frozen=True)
-class RelayedFrame:
-    """A frame of another party, to be relayed."""
+class BytesFrame:
+    """A frame whose bytes are in memory."""
 
     data: memoryview
 

@@ -95,6 +95,8 @@ class HoldKeeper:
                 await call.initial_metadata()  # the peer sends it once it has taken our first message in
             if not call.done():
                 link.conflict = ""
+                link.arrivals += 1
+                link.retry_now()
             while (first := await _read(call)) is not None:
                 link.retry_now()
                 answer = await self._answer(opening.lane, first, call)

@@ -91,6 +91,8 @@ class PeerLink:
         self._queued = asyncio.Event()
         self._retry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._relays_hello = False
+        """Whether a hello to the peer is under way through relays."""
         self._closing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         """Background tasks, which nobody may be waiting for."""
@@ -108,6 +110,11 @@ class PeerLink:
     def waiting(self) -> int:
         """Number of frames that are not acknowledged yet."""
         return len(self._waiting)
+
+    @property
+    def _legs(self) -> int:
+        """Number of deadlines until an answer: a relay waits for the receiver."""
+        return 2 if self.peer.is_relay else 1
 
     def send(self, frame: Frame, number: int, arrived: Callable[[], None]) -> None:
         """Queues a frame of a round, which is sent until it is acknowledged."""
@@ -149,7 +156,13 @@ class PeerLink:
         """Sends a hello, through relays if necessary, and returns the answer; raises TransportError if that fails."""
         head = FrameHeader(self.me, self.peer.name, len(said))
         if not self.is_direct:
-            return await self._relay(lambda link: link.send_hello(head, said))
+            if self._relays_hello:  # which repeats itself if our hello has changed meanwhile
+                raise TransportError(f"a hello to {self.peer.name} is under way")
+            self._relays_hello = True
+            try:
+                return await self._relay(lambda link: link.send_hello(head, said))
+            finally:
+                self._relays_hello = False
         straight = self._start_task(self._hello_directly(head, said))
         if not self.trouble:
             with suppress(TransportError):
@@ -178,7 +191,7 @@ class PeerLink:
         if not self.peer.address:
             return await self._call_back(Lane.HELLO, _yield_one(message), self._courier.patience)
         call = self._open_channel(Lane.HELLO).unary_unary(f"/{SERVICE}/{METHODS[Lane.HELLO]}")
-        return await self._await_reply(call(message, timeout=self._courier.patience))
+        return await self._await_reply(call(message, timeout=self._legs * self._courier.patience))
 
     async def _call_back(self, lane: Lane, pieces: AsyncIterator[bytes], timeout: float) -> bytes:
         """Sends a message on a stream that the peer holds open here, and returns the answer."""
@@ -240,7 +253,7 @@ class PeerLink:
 
     async def deliver(self, frame: Frame, head: FrameHeader, timeout: float) -> bool:
         """Sends a frame once; returns whether it is settled. Raises TransportError if it was not delivered."""
-        return await self.deliver_pieces(split_frame(head, frame), timeout + frame.size / SLOWEST)
+        return await self.deliver_pieces(split_frame(head, frame), self._legs * (timeout + frame.size / SLOWEST))
 
     async def deliver_pieces(self, pieces: AsyncIterator[bytes], timeout: float) -> bool:
         """Sends the pieces of a frame once; returns whether it is settled. Raises TransportError if that fails."""
@@ -339,6 +352,8 @@ def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
     """Returns why a call failed, and what to do."""
     text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
     details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return f"{where}: {details}"
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where} does not know our certificate; have both take the newest federation.toml"
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
