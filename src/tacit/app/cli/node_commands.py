@@ -133,6 +133,7 @@ def relay(
     identity: Identity = None,
     megabytes: Annotated[int, Choice(help="Pass no longer messages on; 1024 unless set.", min=1)] = 1024,
     log_json: LogJson = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Pass sealed messages between parties of a federation that cannot dial each other. It can read none of them.
@@ -143,6 +144,7 @@ def relay(
         identity: the file with the relay's keys.
         megabytes: the longest message to pass on.
         log_json: logs as JSON.
+        as_json: prints the address as JSON.
         debug: shows tracebacks; read in `main`.
     """
     del debug
@@ -163,14 +165,16 @@ def relay(
     mine = Credentials.load(path)
     if mine.name != name:
         raise ConfigError(f"this is the identity of {mine.name}, not of {name}; give the path of {name}'s own")
-    asyncio.run(_relay(RelayNode(roster, mine, megabytes * 1_000_000)))
+    asyncio.run(_relay(RelayNode(roster, mine, megabytes * 1_000_000), as_json))
 
 
-async def _relay(node: "RelayNode") -> None:
-    ended = asyncio.Event()
+async def _relay(node: "RelayNode", as_json: bool) -> None:
+    ended, address = asyncio.Event(), node.roster.address_of(node.me)
     try:
         await node.start()
-        _echo(f"relaying at {node.roster.address_of(node.me)}", err=True)
+        if as_json:
+            _echo(to_json({"relay": node.me, "address": address}))
+        _echo(f"relaying at {address}", err=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await ended.wait()
