@@ -26,6 +26,7 @@ SHOWN = {
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples/index.md",
     "examples/three_hospitals.py": "examples/three_hospitals.md",
+    "examples/your_trainer.py": "examples/your_trainer.md",
     "examples/sensors.py": "examples/sensors.md",
     "examples/compare.py": "examples/compare.md",
     "examples/audit_your_setup.py": "examples/audit_your_setup.md",

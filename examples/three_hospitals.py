@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -73,8 +74,8 @@ def samples(me: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Te
     return images[0], torch.tensor(data.y[mine]), images[1], torch.tensor(data.y_test)
 
 
-def everybody(rounds: int) -> int:
-    """Makes the keys, starts a process for each, and returns how many of them failed."""
+def run_parties(work: Callable[[str, str, int], None], rounds: int) -> int:
+    """Makes the keys, starts a process for the server and each hospital, and returns how many of them failed."""
     with tempfile.TemporaryDirectory() as folder:
         ports = free_ports(len(HOSPITALS) + 1)
         parties = ",".join(f"{name}=localhost:{port}" for name, port in zip(HOSPITALS, ports[1:], strict=True))
@@ -82,7 +83,7 @@ def everybody(rounds: int) -> int:
         keys = ["keygen", "--federation", "three", "--parties", parties, *server, "--folder", folder]
         subprocess.run([*TACIT, *keys], check=True, stdout=subprocess.DEVNULL)
         roster = str(Path(folder) / "federation.toml")
-        hospitals = [FORK.Process(target=hospital, args=(roster, name, rounds)) for name in HOSPITALS]
+        hospitals = [FORK.Process(target=work, args=(roster, name, rounds)) for name in HOSPITALS]
         for process in hospitals:
             process.start()
         served = subprocess.run([*TACIT, "serve", roster, "--rounds", str(rounds)], check=False)
@@ -101,4 +102,4 @@ def free_ports(count: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(everybody(rounds=int(sys.argv[1]) if sys.argv[1:] else 5))
+    sys.exit(run_parties(hospital, rounds=int(sys.argv[1]) if sys.argv[1:] else 5))

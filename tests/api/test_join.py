@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import msgspec
@@ -12,6 +12,7 @@ import pytest
 
 import tacit
 from support.federations import SOON, Made, written
+from support.joined_peers import joined, serve, together
 from tacit.api.held_model import HeldModel
 from tacit.core.errors import ConfigError, LeakRefused, NotEnough, NotRestored, TacitError, TransportError
 from tacit.core.suite import SERVER, Update
@@ -24,47 +25,6 @@ def serving(tmp_path):
     made = Made.of(tmp_path, "secagg", ["a", "b", "c"], SOON)
     with serve(made) as path:
         yield path
-
-
-@contextmanager
-def serve(made):
-    """Runs the server of a federation in a thread, and gives the path of its roster."""
-    path = written(made)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    def run(work):
-        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
-
-    async def started():
-        node = made.node(SERVER)
-        await node.start()
-        return node, asyncio.create_task(node.serve(lambda _: None))
-
-    async def ended():
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await node.close()
-
-    node, serving = run(started())
-    try:
-        yield path
-    finally:
-        run(ended())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-def together(peers, work):
-    """Returns what each does at the same time."""
-    with ThreadPoolExecutor(len(peers)) as pool:
-        return list(pool.map(work, peers))
-
-
-def joined(path, names="abc"):
-    return together(names, lambda name: tacit.join(path, me=name))
 
 
 def test_three_parties_average_arrays_dicts_and_modules(serving):

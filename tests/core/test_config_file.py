@@ -1,4 +1,4 @@
-"""Sections of files: what is written is read back, and what is wrong is told with its line, all of it at once."""
+"""Sections of configuration files: written ones are read back, and all problems are reported with their lines."""
 
 import tomllib
 from typing import Any, ClassVar

@@ -79,7 +79,7 @@ def test_settings_survive_toml_and_json_unchanged(protocol, options):
     through_json = msgspec.json.decode(msgspec.json.encode(settings), type=entry.settings)
     through_toml = msgspec.convert(tomllib.loads(tomli_w.dumps(plain(settings))), entry.settings)
     assert through_json == through_toml == settings
-    # And what was read is an option like any other.
+    # The value that was read is also accepted as an option.
     assert entry.settings_from(tomllib.loads(tomli_w.dumps(plain(settings)))) == settings
     assert entry.settings_from(msgspec.structs.asdict(settings)) == settings
 

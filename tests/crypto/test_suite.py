@@ -1,4 +1,4 @@
-"""The real suite, against published vectors and against itself."""
+"""The concrete suite, compared with published vectors and with itself."""
 
 import copy
 import hashlib
@@ -96,7 +96,7 @@ SMALL_ORDER = [
 
 @pytest.mark.parametrize("point", SMALL_ORDER, ids=range(len(SMALL_ORDER)))
 def test_a_public_key_of_small_order_is_refused(alice, point):
-    """With one of these the agreed key would be known to everybody."""
+    """With one of these public keys, everybody would know the agreed key."""
     with pytest.raises(WireError, match="not a usable public key"):
         alice.agree(alice.key_pair().secret, point.to_bytes(32, "little"), "label", b"")
 

@@ -143,9 +143,9 @@ def tail(above: int, n: int, marked: int, drawn: int) -> Fraction:
 
 
 def fooled(users: int, c: int) -> Fraction:
-    """The chance that 40 consents, of those that a circle of so many shows, are all for a set that few have signed.
+    """Probability that all 40 sampled consents, of those that a circle of users shows, are for the same set.
 
-    Of two sets, one has at most half of the honest users behind it, and all the corrupted ones.
+    It is the set that few users signed: of two sets, one has at most half of the honest users and all corrupted ones.
     """
     shown = math.floor(Fraction(2 * users, 3)) + 1
     signed, looked = min(math.floor(Fraction(users - c, 2)) + c, shown), min(40, shown)
@@ -153,14 +153,14 @@ def fooled(users: int, c: int) -> Fraction:
 
 
 def more_than(above: int, tries: int, chance: Fraction) -> Fraction:
-    """The chance that more than `above` of so many independent tries succeed."""
+    """Probability that more than `above` of some independent trials succeed."""
     yes, all_ = chance.numerator, chance.denominator
     ways = sum(math.comb(tries, i) * yes**i * (all_ - yes) ** (tries - i) for i in range(above + 1, tries + 1))
     return Fraction(ways, all_**tries)
 
 
 def split(users: int, k: int, t: int, c: int) -> Fraction:
-    """The chance that one place of a circle of so many has too many corrupted ones around it."""
+    """Probability that a place on a circle has too many corrupted users around it."""
     spare = 2 * t - (k + 1) - 1
     return tail(spare, users, c, k + 1) + tail(spare // 2, users, c, k // 2) if spare >= 0 else Fraction(1)
 
@@ -177,7 +177,7 @@ def stuck(n: int, k: int, t: int, d: int) -> Fraction:
 
 
 def sizes(n: int) -> range:
-    """How many users the server may let in: more than two thirds of them, up to all."""
+    """Numbers of users that the server may admit: from more than two thirds of them to all."""
     return range(math.floor(Fraction(2 * n, 3)) + 1, n + 1)
 
 

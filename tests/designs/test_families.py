@@ -96,7 +96,7 @@ def test_it_is_read_from_a_table_and_runs():
 
 
 def test_the_server_learns_no_vector_of_the_relaxed_example_alone_and_all_with_one_user():
-    """Its sums leave one number in common unknown, and whoever knows one vector knows them all."""
+    """Its sums leave one unknown number in common, so an adversary who knows one vector knows all."""
     asked = {"parties": 6, "rounds": 40, "drift": "static", "participation": RELAXED, "allow_leaks": True}
     alone = tacit.audit("secagg", coalition=["server"], **asked)
     assert (alone.smallest_group, alone.smallest_support, list(alone.exposed)) == (1, 2, [])

@@ -1,4 +1,4 @@
-"""Graphs: families, girth, weights, and what settings may say."""
+"""Graphs: families, girth, weights, and valid settings."""
 
 import networkx as nx
 import numpy as np

@@ -220,7 +220,7 @@ WHOM: dict[str, tuple[Participation, Callable[[tuple[int, ...]], bool]]] = {
     "one batch": (Batches(4, 4), lambda asked: asked in ((0, 1, 2, 3), (4, 5, 6, 7))),
     "partition": (Partition(4), lambda asked: asked in ((0, 1, 2, 3), (4, 5, 6, 7))),
 }
-"""Policies, and of which sets of eight users a client takes part."""
+"""Policies, each with the sets of eight users in which a client takes part."""
 
 
 @pytest.mark.parametrize("which", WHOM)

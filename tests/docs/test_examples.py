@@ -34,6 +34,14 @@ def test_three_hospitals_have_one_model_after_each_round() -> None:
         assert all(int(together) > int(alone) for _, each, alone, together in said if each == number)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["lightning", "huggingface", "lora", "sklearn"])
+def test_hospitals_that_train_with_a_library_end_with_one_model(library: str) -> None:
+    ended = re.findall(r"^(north|east|south): (\d) rounds, weights (.+)$", ran("your_trainer", library), re.MULTILINE)
+    assert sorted((name, rounds) for name, rounds, _ in ended) == [("east", "2"), ("north", "2"), ("south", "2")]
+    assert len({weights for _, _, weights in ended}) == 1
+
+
 def test_sensors_agree_better_than_each_alone() -> None:
     told = ran("sensors")
     alone, *rounds = (float(number) for number in re.findall(r"off by up to ([\d.]+)", told))

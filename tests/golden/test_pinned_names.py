@@ -32,7 +32,7 @@ DEFAULTS = {"Message", "Participation"}
 
 FORMATS = ("core", "designs", "protocols", "runtime", "net", "integrations")
 """Rooms that write formats."""
-IN_ERRORS = {"type(protocol)", "type(error)", "type(value)", "section"}
+IN_ERRORS = {"type(protocol)", "type(error)", "type(estimator)", "type(value)", "section"}
 """Whose class an error may name there: another error's, a wrong value's, and that of a section of a file."""
 
 

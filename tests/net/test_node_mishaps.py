@@ -1,4 +1,4 @@
-"""What goes wrong at one node and what it says of it, in one line, while its journal stays whole."""
+"""Failures at one node: it reports each in one line, and its journal stays intact."""
 
 import asyncio
 import itertools
@@ -110,7 +110,7 @@ def test_the_version_of_a_hello_is_in_the_second_place():
 
 
 UNHURRIED = Deadlines(phase=8.0, start=8.0, connect=5.0)
-"""Deadlines that a busy machine keeps, though somebody is missing."""
+"""Deadlines that a busy machine meets even if a party is missing."""
 
 
 def test_a_model_of_another_shape_is_said_by_its_party_and_by_the_server(tmp_path):
@@ -138,7 +138,7 @@ def test_a_model_of_another_shape_is_said_by_its_party_and_by_the_server(tmp_pat
 
 
 def test_nothing_depends_on_what_time_it_is(tmp_path, monkeypatch):
-    """Everybody's clock jumps by decades whenever it is looked at."""
+    """A clock that jumps by decades each time it is read."""
     made = Made.of(tmp_path, "secagg", 3, threshold=3)
     times = itertools.cycle([0.0, 4e9, -1e9, 253402300800.0])
     looked = []
@@ -190,7 +190,7 @@ class Disk:
 
 @pytest.fixture
 def said(monkeypatch):
-    """Gives every message that was said, by address; fails if another is said at the same one."""
+    """Returns every message by address; fails if two messages have the same one."""
     found, honest = {}, PeerLink.send
 
     def send(line, parcel, number, arrived):

@@ -1,4 +1,4 @@
-"""Inputs that a node refuses in one line, with a code, while everything that it remembers stays as it was."""
+"""Inputs that a node refuses with one line and a code, while its stored data stays the same."""
 
 import asyncio
 import os
@@ -94,7 +94,7 @@ async def _started(made, party, roster):
 
 
 def test_the_advice_leads_to_rounds_of_the_other_protocol_and_back_with_the_lineage(tmp_path):
-    """A party that was lied to is still told apart after rounds of another protocol in between."""
+    """A party that was deceived is still recognised after rounds of another protocol in between."""
     made = Made.of(tmp_path, "secagg", PARTIES, HASTY, threshold=3)
     fedavg = switch(made, "fedavg")
     back = made.roster.renew(SeededEntropy("back"))
@@ -140,7 +140,7 @@ def test_a_model_of_another_shape_changes_nothing(made):
 
 @pytest.mark.long
 def test_a_roster_older_than_the_state_changes_nothing(tmp_path):
-    """The others have the roster of a later session; one party, whose folder knows that, has the earlier one again."""
+    """One party has the roster of an earlier session, although its folder knows the later one of the others."""
     made = Made.of(tmp_path, "secagg", PARTIES, HASTY, threshold=3)
     later = made.roster.renew(SeededEntropy("later"))
     rosters = dict.fromkeys(made.everyone, later)
@@ -161,7 +161,7 @@ def test_a_roster_older_than_the_state_changes_nothing(tmp_path):
 
 
 def forge(vector, suite):
-    """Returns a sum whose weight its contributors cannot have."""
+    """Returns a sum with a weight that its contributors cannot have."""
     forged = suite.ring.unpack(vector).copy()
     forged[-2] = 1
     return memoryview(bytes(suite.ring.pack(forged)))

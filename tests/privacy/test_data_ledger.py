@@ -1,4 +1,4 @@
-"""The ledger of data: all runs on them add up, within one budget, also at once, and changed data are asked about."""
+"""The ledger of data: all runs add up within one budget, even at the same time, and changed data need a decision."""
 
 import json
 import multiprocessing
@@ -22,7 +22,7 @@ def path(tmp_path):
 
 
 def test_four_runs_add_up(path):
-    """Each said ε = 1.98, and together they are 4.12."""
+    """Each run spent ε = 1.98, and together they spent 4.12."""
     alone = epsilon_of(0.0813, 1e-5)
     for number in range(4):
         ledger = Ledger(f"run {number}", path=path, **RUN)
@@ -64,7 +64,7 @@ def test_a_plan_that_would_exceed_the_budget_is_refused_and_says_what_is_left(pa
     assert caught.value.code == "budget"
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
-    # What is said to be left is left, and no more.
+    # Exactly the reported remainder can be spent.
     rho = 0.0
     while epsilon_of(0.05 + rho + 1e-5, 1e-5) <= 2.0:
         rho += 1e-5
@@ -195,7 +195,7 @@ def test_a_ledger_of_data_that_is_gone_is_not_begun_anew(path):
 
 
 def test_a_link_to_a_ledger_is_refused(path, tmp_path):
-    """It may lead to a file of somebody else, and a replaced link would leave the ledger as it was."""
+    """It may lead to another user's file, and replacing the link would leave the ledger unchanged."""
     Ledger("one", path=path, **RUN).spend("p0", ROUND)
     link = tmp_path / "link.json"
     link.symlink_to(path)
@@ -281,7 +281,7 @@ def test_a_distinct_release_is_charged_and_the_same_one_is_not(path):
 
 
 def test_an_older_copy_that_is_put_back_is_refused(path):
-    """It forgot what was spent since, and a new run began with it."""
+    """The older copy lacks what was spent since, and a new run began with it."""
     copies = [set_budget(path, 2.0) and path.read_bytes()]
     ledger = Ledger("one", path=path, **RUN)
     for _ in range(3):

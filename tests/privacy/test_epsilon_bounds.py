@@ -1,4 +1,4 @@
-"""Bounds on ε: never below what exact probabilities give, and close to them."""
+"""Bounds on ε: never below the value from exact probabilities, and close to it."""
 
 import math
 

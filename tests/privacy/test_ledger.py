@@ -1,4 +1,4 @@
-"""The ledger: what adds up, what is refused before it is spent, and what survives."""
+"""The ledger: how losses add up, what is refused before it is spent, and what survives a crash."""
 
 import json
 import math
@@ -179,7 +179,7 @@ def _spending(path):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
 def test_whenever_it_is_killed_there_is_a_whole_ledger(path):
-    """Every round that is in it is in it for everybody, and it can be gone on with."""
+    """Every recorded round is recorded for all its parties, and the ledger can be continued."""
     for try_ in range(5):
         child = multiprocessing.get_context("forkserver").Process(target=_spending, args=(path,))
         child.start()
@@ -214,7 +214,7 @@ def _racing(path, number, together, results):
 
 
 def test_of_two_processes_at_once_what_was_spent_is_in_the_file(path):
-    """One of them writes; the other is told that its page is no longer the last."""
+    """One process writes; the other gets an error, because its copy is no longer the latest."""
     fork = multiprocessing.get_context("forkserver")
     for _ in range(8):
         path.unlink(missing_ok=True)
@@ -317,7 +317,7 @@ def test_it_can_be_kept_with_other_things():
 
 
 def test_a_ledger_with_a_file_takes_nothing_from_elsewhere(path):
-    """What was kept elsewhere may be older, and would give back what was spent."""
+    """The stored result of `encode` may be older, and restoring it would undo what was spent since."""
     ledger = Ledger("a run", path=path)
     kept = ledger.encode()
     ledger.spend("a", ROUND)
@@ -364,7 +364,7 @@ def test_an_event_is_read_as_it_was_written():
 
 
 def test_a_training_loop_stops_when_the_budget_is_spent():
-    """As it is used: what a round takes follows from the terms, and rounds are paid for before they begin."""
+    """Typical use: the loss of a round follows from the terms, and rounds are recorded before they begin."""
     names = ("a", "b", "c", "d")
     federation = tacit.Federation("secagg", names, seed=0, noise=2.0, norm=1.0)
     terms = federation._checked.terms

@@ -99,7 +99,7 @@ def test_only_what_is_too_long_is_clipped():
     assert gradients[0].tolist() == [3.0, 4.0]
 
 
-# --- how much, and what it is worth ----------------------------------------------------------------------------------
+# --- calibration and accounting ------------------------------------------------------------------------------------
 
 
 def test_theorem_1_is_as_printed():

@@ -64,7 +64,7 @@ RHOS = (3.0, 0.5, 0.02, 0.7)
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_penalties_may_change_from_iteration_to_iteration(masked):
-    """Equations 4 to 6 with another ρ each time, for everybody in one place."""
+    """Equations 4 to 6 with a different ρ in each iteration, for all peers in one place."""
     _, outcome = run(rho=RHOS, bits=64, masked=masked)
     replay = Simulation.of("admm", PARTIES, D, rho=RHOS, bits=64, seed=0, twin=True)
     lambdas = np.array([SeededEntropy(replay.seed_of(party, 1)).secret_vector("lambda0", D) for party in PARTIES])

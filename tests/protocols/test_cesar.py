@@ -1,4 +1,4 @@
-"""CESAR: the same average as D-PSGD on the same index sets, and nothing unmasked whatever goes wrong."""
+"""CESAR: the same average as D-PSGD on the same index sets, and nothing unmasked under faults and attacks."""
 
 import msgspec
 import networkx as nx
@@ -45,7 +45,7 @@ def run(graph=GRAPH, faults=(), updates=UPDATES, **options):
 
 
 def selections(outcome, sparsifier, share):
-    """Returns everybody's I_i, from what was sent."""
+    """Returns I_i of every node, from the messages."""
     found = {}
     for party in PARTIES:
         for address, message in outcome.transcript.open_messages(party):
@@ -114,7 +114,7 @@ def test_topk_selects_the_largest_and_random_the_share():
 
 
 def test_a_change_is_masked_like_the_rest_and_equals_d_psgd():
-    """The second round, in which everybody ranks what it did to its model since the first."""
+    """Runs a second round, in which every node ranks entries by their change since the first."""
     options = {"graph": GRAPH, "share": 0.3, "sparsifier": "topk", "score": "change"}
     federation = Simulation.of("cesar", PARTIES, D, seed=0, record=True, **options)
     averages = federation.average(UPDATES).average
@@ -290,7 +290,7 @@ def test_bad_settings_are_refused_with_what_would_work(options, complaint):
 
 
 def _told_apart(message, to, *_):
-    """Tells every neighbour of another set."""
+    """Sends every neighbour a different set."""
     if isinstance(message, cesar.Turn) and message.selections:
         me = int(to[1:])
         kept = {me, me % 4 + 1, *([(me + 1) % 4 + 1] if len(message.selections) > 3 else [])}
@@ -309,14 +309,14 @@ def _left_out_late(message, to, *_):
 
 
 def _one_by_one(message, to, *_):
-    """Asks each neighbour to send with nobody else, or with strangers."""
+    """Asks each neighbour to send alone, or with parties that are no neighbours."""
     if isinstance(message, cesar.Turn) and message.selections:
         return cesar.Turn({int(to[1:]): b""}) if to in ("p1", "p2") else cesar.Turn({int(to[1:]): b"", 0: b""})
     return message
 
 
 def _releases_without_all(message, _to, *_):
-    """Asks for releases at once, before anybody has sent."""
+    """Asks for releases at once, before any masked model was sent."""
     return cesar.Turn({}, complete=True) if isinstance(message, cesar.Turn) else message
 
 
@@ -331,7 +331,7 @@ def test_a_receiver_that_lies_learns_nobodys_model(lie, masking, colluding, bent
 
 
 def test_with_too_few_masks_a_liar_and_a_friend_single_somebody_out(bent):
-    """So the test above can fail: with s = 1 they ask p1 to send with nobody but the friend."""
+    """Shows that the test above can fail: with s = 1 they ask p1 to send with their colluding node only."""
 
     def alone(message, to, *_):
         if isinstance(message, cesar.Turn) and message.selections and to in ("p1", "p4"):
@@ -344,10 +344,10 @@ def test_with_too_few_masks_a_liar_and_a_friend_single_somebody_out(bent):
 
 
 class Aligned:
-    """A receiver that tells each of two neighbours that the other selected whatever it selected itself.
+    """A receiver that tells each of two neighbours that the other one has the same selection.
 
-    If masks followed from rank, those of the two would cancel entry by entry, and the sum would lay private entries of
-    one over entries of the other, at other positions. Whoever knows the one then knows the other.
+    If masks depended on the rank of entries, those of the two would cancel entry by entry. The sum would then add
+    private entries of one neighbour to entries of the other, at other positions, so knowing one reveals the other.
     """
 
     def __init__(self):
@@ -381,7 +381,7 @@ class Aligned:
 
 
 def _recovered(liar, sparsifier):
-    """Returns how many of p1's private entries a receiver recovers that knows the model of p2, and of how many."""
+    """Returns the number of p1's private entries that a receiver who knows p2's model recovers, and their total."""
     rng = np.random.default_rng(0)
     vectors = {party: rng.normal(size=200) for party in ("p0", "p1", "p2")}
     options = {"sparsifier": sparsifier, "share": 0.4, "record": True, "stand_ins": {"p0": liar}}
@@ -409,7 +409,7 @@ def test_it_would_if_masks_followed_from_rank(sparsifier, bound, monkeypatch):
 
 
 async def _garbled(link, update, terms, suite, _state):
-    """Selects like everybody else, and then sends turns that nobody can read."""
+    """Selects entries like an honest node, and then sends turns that cannot be decoded."""
     for party in terms.peers(link.me):
         await link.send(party, cesar.Selection(neighbourhood.select_entries(link, suite, terms, update.vector)[1]))
     for party in terms.peers(link.me):

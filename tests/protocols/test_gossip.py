@@ -57,7 +57,7 @@ def test_rounds_agree(options):
 
 
 def test_change_is_since_the_last_average():
-    """In the first round there is none, and magnitudes decide; later, what a node did to its model since."""
+    """Without an earlier average, in the first round, magnitudes decide; later, the change since that average does."""
     federation = Simulation.of(
         "gossip", PARTIES, D, graph="ring", seed=0, record=True, share=0.25, sparsifier="topk", score="change"
     )

@@ -1,4 +1,4 @@
-"""Push-sum: exact mass, crashes and losses that cost none, and the papers' two algorithms."""
+"""Push-sum: exact conservation of mass under crashes and losses, and the papers' two algorithms."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ def federation(graph=DIRECTED, vectors=VECTORS, **options):
 
 
 def rounds(federation, count, vectors=VECTORS):
-    """Runs rounds in which nobody changes its model in between."""
+    """Runs rounds in which no client changes its model in between."""
     outcome = federation.average({party: Update(vector) for party, vector in vectors.items()})
     for _ in range(count - 1):
         outcome = federation.average(models(federation, vectors))
@@ -37,7 +37,7 @@ def rounds(federation, count, vectors=VECTORS):
 
 
 def models(federation, vectors=VECTORS):
-    """Returns what clients bring that have not changed their models since the last round."""
+    """Returns the updates of clients that have not changed their models since the last round."""
     ring = federation.agreement.ring()
     return {
         party: Update(vectors[party] if state.x is None else ring.ratio(ring.unpack(state.x, D + 1)))
@@ -46,7 +46,7 @@ def models(federation, vectors=VECTORS):
 
 
 def mass(federation):
-    """Returns all mass there is: what clients hold, and what is under way between them."""
+    """Returns the total mass: what clients hold, and what is in transit between them."""
     ring = federation.agreement.ring()
     masked = federation.agreement.settings.masked
     total = ring.zeros(D + 1)
@@ -133,7 +133,7 @@ def test_whatever_goes_wrong_in_the_first_round_the_others_go_on(action, masked)
 
 
 async def poisonous(link, update, terms, suite, state):
-    """Pushes, in round 1, a y that eats up everybody else's; and comes right after that."""
+    """Pushes, in round 1, a y that cancels that of all others, and correct masses after that."""
     if link.round > 1:
         return await pushsum.client(link, update, terms, suite, state)
     i, graph = link.place, terms.graphs[0]
@@ -158,7 +158,7 @@ def test_a_mass_that_leaves_nothing_is_not_taken_and_forgotten_when_it_comes_rig
 
 
 def quiet(running, vectors=VECTORS):
-    """Runs a round in which nobody changes its model; returns who failed in it."""
+    """Runs a round in which no client changes its model; returns the clients that failed."""
     with contextlib.suppress(tacit.TacitError):
         running.average(models(running, vectors))
     return [party for party, ending in running.last.endings.items() if ending.error]
@@ -254,7 +254,7 @@ def test_who_took_nothing_in_pushes_nothing_new_until_it_does():
 
 @pytest.mark.parametrize("private", [False, True])
 def test_who_pushes_nothing_new_is_no_contributor(private):
-    """p2 hears nobody in rounds 2 and 3. Its messages of rounds 3 and 4 repeat what it had pushed before."""
+    """p2 receives nothing in rounds 2 and 3. Its messages of rounds 3 and 4 repeat the mass it pushed before."""
     faults = [Fault(action="drop", to="p2", round=number) for number in (2, 3)]
     running = federation(faults=faults, private=private)
     hears_p2 = [PARTIES[i] for i in DIRECTED.successors(2)]
@@ -266,7 +266,7 @@ def test_who_pushes_nothing_new_is_no_contributor(private):
 
 
 def test_a_party_between_machines_that_hears_nobody_names_no_contributor():
-    """It has its own ending alone, and named itself as the contributor to an average with nobody."""
+    """A client that is alone has only its own ending, and is the only contributor to its average."""
     running = federation(faults=[Fault(action="drop", to="p2", round=2)])
     for expected in (True, False):
         ending = running.average(models(running)).endings["p2"]
@@ -276,7 +276,7 @@ def test_a_party_between_machines_that_hears_nobody_names_no_contributor():
 
 
 def test_what_was_lost_counts_in_the_round_in_which_it_arrives():
-    """p2 keeps its mass in round 3, but p3 did not hear what it pushed in round 2."""
+    """p2 keeps its mass in round 3, but p3 did not receive what p2 pushed in round 2."""
     faults = [Fault(action="drop", to="p2", round=2), Fault(action="drop", party="p2", to="p3", round=2)]
     running = federation(faults=faults)
     named = [running.average(models(running)).endings for _ in range(3)]
@@ -300,7 +300,7 @@ def test_with_masks_it_goes_on_pushing_for_the_sums_of_others_would_show_one_of_
 
 
 def test_who_has_nobody_to_hear_in_a_round_pushes_as_ever():
-    """p0 hears somebody in every second round only."""
+    """p0 receives messages in every second round only."""
     there, back = nx.DiGraph([(0, i) for i in range(1, N)]), nx.DiGraph([(i, 0) for i in range(1, N)])
     back.add_edges_from((i, i % (N - 1) + 1) for i in range(1, N))
     outcome = rounds(federation([there, back], bits=64), 200)
@@ -321,7 +321,7 @@ def test_who_weighs_next_to_nothing_and_hears_nothing_at_first_is_not_dead(maske
 
 
 def test_what_does_not_fit_in_all_at_once_is_taken_in_bit_by_bit():
-    """When p9 hears again, half of all mass there is waits for it: five times what a client holds."""
+    """When p9 receives messages again, half of the total mass is in transit to it: five times what a client holds."""
     vectors = {party: np.full(D, 10.0) for party in TEN}
     faults = [Fault(action="drop", to="p9", round=number) for number in LONG]
     running = federation("complete", vectors, clip=32.0, faults=faults)
@@ -332,7 +332,7 @@ def test_what_does_not_fit_in_all_at_once_is_taken_in_bit_by_bit():
 
 
 def _a_lot(message, to, link, suite):
-    """Is right in all rounds but the second, in which it adds a lot to what it pushes to p2."""
+    """Follows the protocol, except that in the second round it adds a large amount to its push to p2."""
     if link.round != 2 or to != "p2":
         return message
     lot = suite.ring.zeros(D + 1)
@@ -352,7 +352,7 @@ def test_a_mass_that_is_too_large_is_not_taken_and_forgotten_when_it_comes_right
 
 
 def test_a_state_of_before_goes_on():
-    """What was kept by a release that did not write down whether anything was taken in is read as if it had been."""
+    """States of a release that did not store `fed` are read as if something had been taken in."""
     kept = {"x": b"\0" * 8, "sent": {}, "taken": {}}
     data = msgspec.msgpack.encode((pushsum.PUSHSUM.name, 1, None, kept))
     assert pushsum.PUSHSUM.decode_state(data).fed

@@ -1,4 +1,4 @@
-"""Parties that agree on everything can talk, and any two that do not are told on what, at their first message."""
+"""Agreements: parties with the same one can communicate; two that differ learn the difference at the first message."""
 
 import json
 import pickle
@@ -118,7 +118,7 @@ def test_two_parties_with_one_setting_different_name_it_at_their_first_message(p
         if party in theirs.terms.peers("p1"):  # others answer it too, but it has no need to wait for them
             assert stranger.inbox.gone[party] == Drop.DISAGREES
             assert stranger.inbox.why[party].startswith(name)
-        # Nothing that either of them said was read by the other.
+        # Neither of them could read a message of the other.
         assert not any(place.sender == "p1" for place in played.rounds[party].inbox._seen)
         assert not any(place.sender == party for place in stranger.inbox._seen)
     assert stranger.error is None or name in str(stranger.error)

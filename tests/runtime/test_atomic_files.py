@@ -1,4 +1,4 @@
-"""Files of a party where other users of the machine have put links, own files, or can write."""
+"""Files of a party where other users of the machine have placed links or files, or can write."""
 
 import os
 import stat
@@ -301,7 +301,7 @@ def test_a_folder_is_made_with_those_above_it(tmp_path):
 
 
 def test_a_link_further_up_is_followed(tmp_path):
-    """Whole systems have such: what is above a state folder is its operator's business."""
+    """Some systems use links above the state folder. Those are the operator's responsibility."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
     open_store(tmp_path / "link" / "state")

@@ -1,7 +1,7 @@
-"""How much of everybody's models a round holds at once, in copies of the matrix whose rows they are.
+"""Peak memory of a round, in multiples of the matrix whose rows are all parties' models.
 
-What is allocated does not depend on the machine, so there are bounds here and no figures: `python -m benchmarks memory`
-has those, at full size.
+Allocations do not depend on the machine, so the tests have bounds. `python -m benchmarks memory` has the figures at
+full size.
 """
 
 import tracemalloc
@@ -56,7 +56,7 @@ def test_a_round_holds_few_copies_of_the_models(memory: ModuleType, name: str) -
 
 
 def test_what_a_round_leaves_behind_is_next_to_nothing(memory: ModuleType) -> None:
-    """Averages are in the matrix and nowhere else, also if somebody looks into the round that was."""
+    """Averages are in the matrix and nowhere else, even if the last round is inspected."""
     names = tuple(f"p{place}" for place in range(PARTIES))
     for case in memory.cases(DEGREE):
         if case.options.get("score") == "change" or case.protocol == "pushsum":

@@ -1,4 +1,4 @@
-"""Memory that is lent to vectors: again and again, and never to two at a time."""
+"""Pool of vector buffers: blocks are reused, and never have two users at a time."""
 
 import gc
 from itertools import pairwise

@@ -116,7 +116,7 @@ def in_limbs(weight, bits, parties):
     ids=["40 parties", "5 parties"],
 )
 def test_of_weights_that_are_summed_nothing_shows_but_their_sum(parties, max_weight, together, told_apart):
-    """Two weights are whole numbers, and their sum is known. That leaves 360 pairs, of which limbs excluded many."""
+    """Two weights are integers with a known sum. That leaves 360 pairs, many of which separate limbs ruled out."""
     pairs = [(a, together - a) for a in range(1, max_weight + 1) if 1 <= together - a <= max_weight]
     assert len(pairs) == 360
     high = Counter()

@@ -1,4 +1,4 @@
-"""What fixed point promises, for whatever settings and numbers come up."""
+"""Properties of fixed-point encoding, for random settings and numbers."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Whole numbers from a discrete Gaussian: their law, to the last digit where it can be computed, and by counting."""
+"""Sampler of the discrete Gaussian: its exact distribution where that can be computed, and counts of samples."""
 
 import math
 from fractions import Fraction
@@ -27,7 +27,7 @@ def exact(sigma, most):
 
 
 def drawn(gaussian, most):
-    """Returns the probabilities with which 0, 1, … are drawn: by the table, the bits, and what is kept."""
+    """Returns the probabilities of the samples 0, 1, …, from the table, the random bits, and the acceptance."""
     upto = [0, *map(int, gaussian.upto), 2**64]
     layers = [Fraction(after - before, 2**64) for before, after in pairwise(upto)]
     width, kept = 1 << gaussian.bits, []

@@ -1,4 +1,4 @@
-"""Sets of positions as bytes, against an encoder that writes them bit by bit as the module says they are written."""
+"""Encoded sets of positions, compared with an encoder that writes them bit by bit as the module documents."""
 
 import math
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What sets of positions promise, for whatever sets and bytes come up."""
+"""Properties of encoded sets of positions, for random sets and bytes."""
 
 import numpy as np
 import pytest

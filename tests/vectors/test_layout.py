@@ -251,7 +251,7 @@ def test_bad_tensors_are_named():
     ]
 
 
-# --- what is averaged of a model -----------------------------------------------------------------------------------
+# --- selection of arrays -------------------------------------------------------------------------------------------
 
 MODEL = {
     "head": {"weight": np.ones(2), "bias": np.ones(1)},
@@ -341,7 +341,7 @@ def test_arrays_with_entries_beyond_a_bound_are_named():
 
 
 def aggregated(*models, **options):
-    """Returns the outcome of averaging models, and what was warned of."""
+    """Returns the outcome of averaging models, and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome = tacit.aggregate(list(models), "secagg", **options)

@@ -1,4 +1,4 @@
-"""Noise, lengths and rounding by chance in the ring: what is added, what never happens, and what is refused."""
+"""Noise, norms and stochastic rounding in the ring: what is added, what never happens, and what is refused."""
 
 import math
 from fractions import Fraction
@@ -80,7 +80,7 @@ def test_values_have_none():
 
 
 def test_without_noise_nothing_is_drawn_and_nothing_is_another():
-    ring = FixedPoint(32, 4.0, 5, 100)  # which was told of nothing to draw from
+    ring = FixedPoint(32, 4.0, 5, 100)  # without a source of randomness
     vector = np.linspace(-4, 4, 100)
     assert ring.add_noise(vector) is vector
     np.testing.assert_array_equal(ring.encode_with_noise(vector), ring.values(vector))
@@ -123,7 +123,7 @@ def test_in_a_sum_there_is_room_for_ten_deviations_of_all_noise_together(bits, p
         total += encoded
     assert int(total.view(ring._signed)[0]) == exact
     assert exact > 0.9 * 2 ** (bits - 1)
-    # If all have it, of which there is no chance to speak of, the sum comes round again, and is private all the same.
+    # If all noise is extreme, which practically never happens, the sum overflows, and is no less private.
     total, exact = farthest(FixedPoint(bits, 2.0, 100, 3, noise=0.5), 100, 1)
     assert int(total.view(ring._signed)[0]) != exact
 

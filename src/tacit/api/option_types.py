@@ -20,46 +20,46 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """Options that every protocol has. Everyone in a federation must have the same."""
+    """Options that every protocol has. All parties of a federation must use the same."""
 
     bits: Literal[16, 32, 64]
-    """Ring Z_2^bits: 16, 32 or 64 bits an entry, in memory and on the wire. Default: 32."""
+    """Ring Z_2^bits: 16, 32 or 64 bits per entry, in memory and on the wire. Default: 32."""
     clip: float
-    """Entries beyond ±clip are clipped, counted, and warned about. Default: 32.0."""
+    """Entries beyond ±clip are clipped and counted, and cause a warning. Default: 32.0."""
     max_weight: float
-    """The largest weight a party may have. Default: 1.0."""
+    """The largest weight that a party may have. Default: 1.0."""
     weighted: bool
-    """Whether parties have different weights. They always may with a server, whose ring carries them anyway. Default:
+    """Whether parties have different weights. With a server they always may: its ring carries weights anyway. Default:
     False."""
     noise: float
-    """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks.
-    Default: 0.0."""
+    """Standard deviation of the noise that each party adds to every entry, in the ring and under its masks. Default:
+    0.0."""
     norm: float | None
-    """Vectors longer than this (by the square root of the sum of squares) are scaled down to it. Default: None."""
+    """Largest length (L2 norm) of a vector. Longer vectors are scaled down to it. Default: None."""
     rounding: Literal["auto", "nearest", "stochastic"]
-    """Whether entries are rounded to the nearest step of the ring, or at random so that the mean is exact. "auto" is
+    """Whether entries are rounded to the nearest step of the ring, or at random with the exact mean. "auto" is
     stochastic with 16 bits and nearest with more. Default: 'auto'."""
     allow_leaks: bool
-    """Accept settings that expose a single vector to somebody. Default: False."""
+    """Whether to accept settings that expose a single party's vector. Default: False."""
     include: Sequence[str] | None
-    """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set. Default:
+    """The arrays of a model to average, by names or patterns such as "conv*"; all arrays of floats unless set. Default:
     None."""
     exclude: Sequence[str]
-    """The arrays of a model that stay as they are, by names or patterns such as "head.*". Default: ()."""
+    """The arrays of a model to leave as they are, by names or patterns such as "head.*". Default: ()."""
 
 
 class StarOptions(Options, total=False):
     """Options of a protocol with a server."""
 
     participation: Policy | Literal["everyone"] | Mapping[str, Any]
-    """Who takes part in which round: a policy of `tacit.designs`, its name, or a table from a scenario file. Default:
-    {'kind': 'everyone'}."""
+    """Participation policy: an object of `tacit.designs`, its name, or a table from a scenario file. Default: {'kind':
+    'everyone'}."""
     sampled: int | None
-    """E of paper 003: exactly this many of those who delivered are summed. Default: None."""
+    """E of paper 003: the exact number of vectors to sum, of those delivered. Default: None."""
     oversampled: int | None
-    """E0 of paper 003: this many of those present are asked. Default: None."""
+    """E0 of paper 003: the number of clients to ask, of those present. Default: None."""
     threshold: int | None
-    """How many must be there to the end. Default: None."""
+    """The fewest clients that must stay to the end of the round. Default: None."""
 
 
 class FedAvgOptions(StarOptions, total=False):
@@ -70,24 +70,26 @@ class SecAggOptions(StarOptions, total=False):
     """Options of `secagg`."""
 
     neighbours: int | Literal["all"]
-    """With how many others a user shares masks and keys: a number, or "all". Default: 'all'."""
+    """Number of other users with which a user shares masks and secrets, or "all". Default: 'all'."""
     fewest: int | None
-    """The smallest number of users that may be asked, and summed unless the policy sums fewer. Two thirds of the most
-    that may be asked, and one more, unless set, or the threshold in a complete graph. Default: None."""
+    """The fewest users that may be asked, and summed unless the policy sums fewer. Unless set, it is the threshold in a
+    complete graph; in a sparse one, the smallest number above two thirds of the most users that may be asked. Default:
+    None."""
 
 
 class GraphOptions(Options, total=False):
-    """Options of an exchange between neighbours of an undirected graph."""
+    """Options of an exchange between neighbours in an undirected graph."""
 
     graph: GraphInput
-    """A networkx graph, an edge list, a name or a table (see `tacit.designs.graphs`). Default: {'kind': 'complete'}."""
+    """A networkx graph, an edge list, a name, or a table (see `tacit.designs.graphs`). Default: {'kind':
+    'complete'}."""
     share: float
-    """The fraction α of the entries that a node selects for sharing. Default: 1.0."""
+    """Fraction α of the entries that a node selects to share. Default: 1.0."""
     sparsifier: Literal["random", "topk"]
-    """How it selects them: "random", or "topk", the largest by their score. Default: 'random'."""
+    """How entries are selected: "random", or "topk" for those with the highest score. Default: 'random'."""
     score: Literal["magnitude", "change"]
-    """The score of an entry: its "magnitude", or its "change" since this node last averaged; before that, both.
-    Default: 'magnitude'."""
+    """Score of an entry: its "magnitude", or the magnitude of its "change" since this node's last average. Before the
+    first average both are the same. Default: 'magnitude'."""
 
 
 class GossipOptions(GraphOptions, total=False):
@@ -98,40 +100,42 @@ class AdmmOptions(Options, total=False):
     """Options of `admm`."""
 
     iterations: int | None
-    """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart.
+    """I; unless set, the most that the pattern protects, that an audit found safe, and that the ring can resolve.
     Default: None."""
     rho: float | Sequence[float]
-    """The penalty ρ: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each. Default:
+    """The penalty ρ, one for all iterations or one for each. Each iteration multiplies the error by ρ/(ρ + 2). Default:
     0.1."""
     group_size: int | Literal["all"] | None
-    """The number s of peers in a group; "all" or None for all-to-all communication. Default: 3."""
+    """Number s of peers in a group; "all" or None for a single group of all peers. Default: 3."""
     masked: bool
-    """Mask y pairwise inside the group, so that only the group's sum can be read. Default: False."""
+    """Whether y is masked pairwise within the group, so that only the group's sum is revealed. Default: False."""
     lambda0: tuple[float, float]
-    """The range of λ⁰, which is uniform in it. Default: (0.0, 1.0)."""
+    """Range of λ⁰, which is sampled uniformly. Default: (0.0, 1.0)."""
 
 
 class PushSumOptions(Options, total=False):
     """Options of `pushsum`."""
 
     graph: GraphInput | Sequence[GraphInput]
-    """A directed graph, or a list of them that rounds take in turn. An undirected one is used both ways. Default:
-    {'kind': 'complete'}."""
+    """A directed graph, or a list of graphs that rounds use in turn. An undirected graph is used in both directions.
+    Default: {'kind': 'complete'}."""
     private: bool
-    """PPSGD: random y_i(0) and p_ii. Otherwise PSGD, with y_i(0) = 1 and equal parts. Default: False."""
+    """Whether to run PPSGD, with random y_i(0) and p_ii. Otherwise PSGD, with y_i(0) = 1 and equal parts. Default:
+    False."""
     y0: StartKind | Literal["uniform", "exp", "lognormal"] | tuple[str | float, ...] | Mapping[str, Any]
-    """The distribution of y_i(0) with `private`: its name, or its name and parameters. Default: {'kind': 'uniform'}."""
+    """Distribution of y_i(0) with `private`: its name, or its name and parameters. Default: {'kind': 'uniform'}."""
     self_weight: tuple[float, float]
-    """The range (β, α) of p_ii, which is uniform in it with `private`. Default: (0.1, 0.4)."""
+    """Range (β, α) of p_ii, which is sampled uniformly with `private`. Default: (0.1, 0.4)."""
     masked: bool
-    """In-neighbours mask pairwise, so that a client learns only their sum. Default: False."""
+    """Whether in-neighbours mask pairwise, so that a client learns only their sum. Default: False."""
 
 
 class CesarOptions(GraphOptions, total=False):
     """Options of `cesar`."""
 
     masking: int
-    """The masking requirement s: how many others' masks must cover an entry before it is sent. Default: 1."""
+    """The masking requirement s: the number of other nodes whose masks must cover an entry before it is sent. Default:
+    1."""
 
 
 class RunOptions(TypedDict, total=False):

@@ -11,11 +11,11 @@ CLASSES = ("protocol", "parameters", "metadata")
 
 
 SHOWN = 5
-"""Most parties that a text names one by one."""
+"""Most party names that a text lists one by one."""
 
 
 def list_names(parties: Sequence[Party]) -> str:
-    """Returns the first names, and how many more there are."""
+    """Returns the first names as text, followed by the number of parties left out."""
     more = f" and {len(parties) - SHOWN} more" if len(parties) > SHOWN else ""
     return ", ".join(map(str, parties[:SHOWN])) + more
 
@@ -34,21 +34,21 @@ class Average:
     replaces: bool = False
     """Whether the party was behind, so that the average replaces its model and all its local work."""
     is_change: bool = False
-    """Whether it is to be added to a model, and is none itself."""
+    """Whether the vector is a change to add to a model. Otherwise it is a model."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One finished wait of a round."""
+    """One finished wait of a round: the message awaited, and the parties that did not send it."""
 
     kind: str
-    """The message that was waited for."""
+    """The kind of the awaited message."""
     awaited: int
-    """Number of parties it was expected from."""
+    """Number of parties that had to send one."""
     missing: Mapping[Party, Drop]
-    """Parties it did not come from, and why."""
+    """The parties that sent none, and why."""
     seconds: float
-    """Duration on the driver's clock."""
+    """Duration of the wait on the driver's clock."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Ending:
     dropped: Mapping[Party, Drop]
     """Parties it excluded or lost, and why."""
     error: TacitError | None
-    """The error it aborted with, if it did."""
+    """The error that the party aborted with; None if it did not abort."""
     clipped: int
     """Number of entries of its vector that were clipped."""
     largest: float
     """Largest magnitude among the clipped entries."""
     rounded: float
-    """Relative rounding error of its weight in the ring."""
+    """Relative rounding error of the party's weight in the ring."""
     sent: Mapping[str, int]
     """Bytes sent, by class."""
     received: Mapping[str, int]
@@ -78,9 +78,9 @@ class Ending:
     replaces: bool = False
     """Whether the party was behind, so that the average replaces its model and all its local work."""
     lineage: bytes = b""
-    """Lineage of a model that has adopted the average; empty without one, or if the protocol signs none."""
+    """Lineage of a model that adopts the average; empty if there is no average, or if the protocol signs no lineage."""
     is_change: bool = False
-    """Whether the average is to be added to a model, and is none itself."""
+    """Whether the average is a change to add to a model. Otherwise it is a model."""
 
     def __repr__(self) -> str:
         if self.error is not None:

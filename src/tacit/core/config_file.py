@@ -33,12 +33,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Functions that convert fields which may be written in several ways to the one that is stored."""
     secret: ClassVar[bool] = False
-    """Whether errors must not show its values."""
+    """Whether errors must hide the values of this table."""
 
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Tables as given and, if they come from a file, its text and name."""
+    """Tables of a configuration, with the text and name of the file they come from, if any."""
 
     given: Any
     text: str = ""
@@ -62,24 +62,24 @@ class ConfigSource:
         """Returns the tables of a text: JSON if its name ends in .json, else TOML; raises ConfigError if invalid."""
         if (found := _LONG_KEY.search(text)) is not None and not name.endswith(".json"):
             line = text.count("\n", 0, found.start()) + 1
-            raise ConfigError(f"{name}, line {line}: no key is that long")  # parsing it would take minutes
+            raise ConfigError(f"{name}, line {line}: no key is that long")  # the parser would take minutes
         try:
             given = msgspec.json.decode(text) if name.endswith(".json") else tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # errors of TOML and JSON, and numbers that are too long
+        except (ValueError, RecursionError) as error:  # also raised for numbers that are too long
             raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
         return cls(given, text, name)
 
     def read(self, kind: type[S]) -> tuple[S | None, list[Problem]]:
-        """Returns a section, as far as it can be read, and all problems of the rest.
+        """Returns a section with the fields that can be read, and all problems of the other fields.
 
-        It is None if a required field cannot be read. A caller that does not raise `error` with the problems has a
-        section that lacks fields which were written.
+        The section is None if a required field cannot be read. The caller must raise `error` with the problems:
+        otherwise it uses a section that lacks fields of the file.
         """
         problems: list[Problem] = []
         return _read(kind, self.given, (), problems), problems
 
     def error(self, problems: Iterable[Problem]) -> ConfigError:
-        """Returns the error for problems, each with its line if that is known, in the order of the file."""
+        """Returns one error for all problems in the order of the file, each with its line if that is known."""
         found = sorted(((_line(self.text, place) or 0, problem) for place, problem in problems), key=itemgetter(0))
         return ConfigError([f"{self._where(line)}{problem}" for line, problem in found])
 
@@ -140,7 +140,7 @@ def _field(wanted: Any, value: Any, here: Place, problems: list[Problem]) -> Any
 
 
 def _format_place(place: Place) -> str:
-    """Returns a path as people write it, on one line, whatever characters its names have."""
+    """Returns a path such as `parties[0].name` as one printable line."""
     text = ""
     for part in place:
         if isinstance(part, int):
@@ -157,7 +157,7 @@ def _abbreviate(value: Any) -> str:
 
 
 def _line(text: str, place: Place) -> int | None:
-    """Returns the line of a TOML file that defines a path or, if none does, its nearest parent."""
+    """Returns the line of a TOML file that defines a path, or else its nearest parent."""
     if not place:
         return None
     table: Place = ()
@@ -181,7 +181,7 @@ def _line(text: str, place: Place) -> int | None:
 
 
 def format_toml(section: Section) -> str:
-    """Returns a section as TOML: values, then tables, then lists of tables. Raises ConfigError for a null."""
+    """Returns a section as TOML: values, then tables, then lists of tables. Raises ConfigError for a null value."""
     fields = _items(section)
     tables = {name: value for name, value in fields.items() if isinstance(value, Mapping | Section)}
     lists = {name: value for name, value in fields.items() if name not in tables and _is_list_of_tables(value)}
@@ -220,9 +220,9 @@ def _value(value: Any, name: str) -> str:
         return f"[{', '.join([_value(each, name) for each in value])}]"
     if isinstance(value, Mapping | Section):
         return f"{{ {', '.join([f'{_key(key)} = {_value(each, name)}' for key, each in _items(value).items()])} }}"
-    return str(value).lower()  # a boolean or a number; an exponent may be lower case too
+    return str(value).lower()  # a boolean, or a number, whose exponent TOML also reads in lower case
 
 
 def _text(value: str) -> str:
-    # A JSON string is a TOML string, except for DEL, which TOML wants escaped too.
+    # A JSON string is a valid TOML string, except that TOML also requires an escape for DEL.
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

@@ -1,8 +1,8 @@
-"""The only source of randomness: the operating system's, or a stream that follows from a seed.
+"""The only source of randomness: the operating system, or a stream derived from a seed.
 
-Every round of a party samples from its own stream, with a fresh 32-byte seed for each round. So a round can be replayed
-byte for byte after a restart, and rounds are independent. Protocol code samples through `Entropy` only. The `Suite`
-samples key material from a separate stream: a symbolic run has no keys, and must make the same choices.
+Each round of a party samples from its own stream, with a fresh 32-byte seed. So rounds are independent, and a restarted
+party can replay a round byte for byte. Protocol code samples through `Entropy` only. The `Suite` samples key material
+from a separate stream: a symbolic run has no keys, and still has to make the same choices as a real run.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ SEED_BYTES = 32
 
 
 class Entropy(ABC):
-    """Samples bytes, subsets and numbers. Methods whose results are secret in an audit are named `secret_…`."""
+    """Source of random bytes, subsets and numbers. Audits treat results of methods named `secret_…` as secret."""
 
     @abstractmethod
     def bytes(self, count: int) -> bytes:
-        """Returns that many uniform bytes."""
+        """Returns `count` uniform bytes."""
 
     def below(self, bound: int) -> int:
-        """Returns a uniform integer in [0, bound), without the bias of a plain remainder."""
+        """Returns a uniform integer in [0, bound), by rejection sampling, which has no modulo bias."""
         size = (bound.bit_length() + 7) // 8
         limit = 256**size - 256**size % bound
         while (value := int.from_bytes(self.bytes(size))) >= limit:
@@ -34,7 +34,7 @@ class Entropy(ABC):
         return value % bound
 
     def sample(self, items: Sequence[T], count: int) -> list[T]:
-        """Returns `count` of the items, drawn without replacement, in the order they were given."""
+        """Returns `count` of the items, sampled without replacement, in their original order."""
         if not 0 <= count <= len(items):
             raise ValueError(f"cannot draw {count} of {len(items)}")
         places = list(range(len(items)))
@@ -44,13 +44,14 @@ class Entropy(ABC):
         return [items[place] for place in sorted(places[:count])]
 
     def unit(self) -> float:
-        """Returns a number uniform in [0, 1), which audits treat as public."""
+        """Returns a uniform number in [0, 1). Audits treat it as public."""
         return (int.from_bytes(self.bytes(8)) >> 11) * 2.0**-53
 
     def secret_factor(self, name: str = "factor") -> float:
-        """Returns a secret factor for vectors, uniform in [0, 1), by a name for `Terms.known_draws`.
+        """Returns a secret factor for vectors, uniform in [0, 1).
 
-        Audits cannot treat it as an unknown.
+        An audit cannot treat a secret factor as an unknown, because the product of two unknowns is not linear. The
+        protocol lists its `name` in `Terms.known_draws`, so that audits treat the factor as public.
         """
         del name
         return self.unit()
@@ -61,7 +62,7 @@ class Entropy(ABC):
         return sampler(self)
 
     def secret_vector(self, name: str, length: int) -> NDArray[Any]:
-        """Returns a secret vector uniform in [0, 1). It takes the same number of bytes at any length."""
+        """Returns a secret vector, uniform in [0, 1). It consumes the same number of bytes at every length."""
         del name
         words = np.frombuffer(hashlib.shake_256(self.bytes(SEED_BYTES)).digest(8 * length), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -71,27 +72,27 @@ class SystemEntropy(Entropy):
     """Randomness of the operating system."""
 
     def bytes(self, count: int) -> bytes:
-        """Returns that many uniform bytes."""
+        """Returns `count` uniform bytes."""
         return os.urandom(count)
 
 
 class SeededEntropy(Entropy):
-    """A repeatable stream: SHAKE-256 of a seed and a path of names, one stream per path."""
+    """A repeatable stream: SHAKE-256 of a seed, which is a path of names. Each path has its own stream."""
 
     def __init__(self, *path: int | str | bytes) -> None:
-        # Each part is hashed on its own so that ("a", "bc") and ("ab", "c") are different streams.
+        # Each part is hashed separately, so that the paths ("a", "bc") and ("ab", "c") have different streams.
         self._seed = b"".join(hashlib.sha256(repr(part).encode()).digest() for part in path)
         self._block = 0
         self._left = b""
 
     def substream(self, name: str) -> "SeededEntropy":
-        """Returns a separate stream for one purpose, without advancing this one."""
+        """Returns an independent stream for one purpose, without advancing this one."""
         child = SeededEntropy(name)
         child._seed = self._seed + child._seed
         return child
 
     def bytes(self, count: int) -> bytes:
-        """Returns that many bytes of the stream."""
+        """Returns the next `count` bytes of the stream."""
         while len(self._left) < count:
             size = max(1024, count)
             block = hashlib.shake_256(self._seed + self._block.to_bytes(8)).digest(size)
@@ -101,7 +102,7 @@ class SeededEntropy(Entropy):
 
 
 class RecordingEntropy(SeededEntropy):
-    """Records the secret vectors it returned, so that an audit can show what their owner could compute."""
+    """Seeded stream that records the secret vectors it returned, so that an audit can use them as known values."""
 
     def __init__(self, *path: int | str | bytes) -> None:
         super().__init__(*path)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 class Drop(StrEnum):
     """Reason why a party is excluded or missing."""
 
-    SILENT = "silent"  # it had not answered when the phase ended
-    MALFORMED = "malformed"  # it sent bytes that are not the message they claim to be
+    SILENT = "silent"  # no message from it arrived before the phase ended
+    MALFORMED = "malformed"  # its bytes do not decode as the message that they claim to be
     BAD_SIGNATURE = "bad signature"
     BAD_SHARE = "bad share"
-    BROKE_RULES = "broke the rules"  # well-formed, but not what the protocol allows at this point
-    ABORTED = "aborted"  # it aborted and sent that
-    BEHIND = "behind"  # it lacks the last average, or has another one
+    BROKE_RULES = "broke the rules"  # its message is well-formed, but the protocol does not allow it here
+    ABORTED = "aborted"  # it sent an Abort message
+    BEHIND = "behind"  # it lacks the last average, or has adopted a different one
     DISAGREES = "disagrees"  # it has other settings, another roster or another model
     CRASHED = "crashed"
 
@@ -26,12 +26,20 @@ class TacitError(Exception):
     code: ClassVar[str] = "tacit"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are otherwise rebuilt from their message, which not all of these classes take.
+        # By default an exception is unpickled from its message, and not all of these classes accept one.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(TacitError):
-    """Invalid settings. Lists all problems at once, before anything is sent."""
+    """Settings that cannot be used. It lists all problems at once, and is raised before anything is sent.
+
+    >>> import tacit
+    >>> try:
+    ...     tacit.Federation("fedavg", ["a", "b"], bits=12, clip=-1.0)
+    ... except tacit.ConfigError as error:
+    ...     len(error.problems)
+    2
+    """
 
     code = "config"
 
@@ -41,23 +49,23 @@ class ConfigError(TacitError):
 
 
 class UnsafePath(ConfigError):
-    """A file or folder that another user of the machine owns, can change, or has put a link in the place of."""
+    """A file or folder that another user owns or can change, or that was replaced by a link."""
 
     code = "unsafe-path"
 
 
 class StepError(ConfigError):
-    """A protocol's own code uses a step of a message that its terms do not have."""
+    """A protocol's code sends or awaits a message at a step that its `Terms.steps` does not list."""
 
 
 class WireError(TacitError):
-    """Bytes that are not what they claim to be: malformed, too long, not authentic."""
+    """Bytes that are malformed, too long, or not authentic."""
 
     code = "wire"
 
 
 class PeerFault(TacitError):
-    """One named party broke the protocol or aborted, and the round needs it."""
+    """One named party broke the protocol or aborted, and the round cannot end without it."""
 
     code = "peer"
 
@@ -67,7 +75,13 @@ class PeerFault(TacitError):
 
 
 class NotEnough(TacitError):
-    """Too few parties are left to continue; names those that are missing."""
+    """Too few parties are left to continue. The error names the missing ones.
+
+    Attributes:
+        have: The number of parties left.
+        need: The smallest number with which the round can continue.
+        missing: The missing parties, and why each is missing.
+    """
 
     code = "not-enough"
 
@@ -88,13 +102,13 @@ class NotEnough(TacitError):
 
 
 class Behind(TacitError):
-    """The party lacks an earlier average of changes, which the present one builds on."""
+    """The party lacks an earlier average of changes, and the present average builds on it."""
 
     code = "behind"
 
 
 class NotRestored(TacitError):
-    """The program does not hold the model that its party has adopted, so a contribution would continue from another."""
+    """The program has not restored the model that its party adopted, so it would contribute from another model."""
 
     code = "not-restored"
 
@@ -111,7 +125,7 @@ class LeakRefused(TacitError):
 
 
 class NotAudited(LeakRefused):
-    """No audit and no argument says what the settings expose, and `allow_leaks=True` was not passed."""
+    """Neither an audit nor a proof covers what the settings expose, and `allow_leaks=True` was not passed."""
 
     code = "not-audited"
 
@@ -123,43 +137,43 @@ class NotLinear(TacitError):
 
 
 class NotAuditable(NotLinear):
-    """A protocol sends data that a symbolic audit does not see, or treats symbols and numbers differently."""
+    """A protocol sends data that a symbolic audit cannot see, or behaves differently on symbols and on numbers."""
 
     code = "not-auditable"
 
 
 class JournalError(TacitError):
-    """A round cannot be resumed from its journal: it is of another round, incomplete, or was changed."""
+    """A round cannot be resumed from its journal, which belongs to another round, is incomplete, or was changed."""
 
     code = "journal"
 
 
 class OtherProtocol(JournalError):
-    """A saved state is of another protocol than the federation has now. It is kept as it is."""
+    """A saved state belongs to another protocol than the federation uses now. The file is left unchanged."""
 
     code = "other-protocol"
 
     def __init__(self, before: str, now: str, advice: str = "") -> None:
         self.before, self.now = before, now
-        """Names of the state's protocol, and of the present one."""
+        """Name of the protocol that wrote the state (`before`), and of the present one (`now`)."""
         advice = advice or f"keep it for {before}, and let {now} begin with another folder"
         super().__init__(f"this is a state of {before}, not of {now}; {advice}")
 
 
 class BudgetSpent(TacitError):
-    """A round would exceed a party's privacy budget, and was not started."""
+    """A round was not started, because it would exceed a party's privacy budget."""
 
     code = "budget"
 
     def __init__(self, spent: Mapping[str, float], budget: float) -> None:
         self.spent, self.budget = dict(spent), budget
-        """The ε of each party that would exceed the budget, this round included; and the budget."""
+        """ε after this round of each party that would exceed the budget (`spent`), and the budget itself."""
         who = ", ".join(f"{party} ({epsilon:.4g})" for party, epsilon in self.spent.items())
         super().__init__(f"after this round ε would be above the budget of {budget:g} for {who}; stop, or add noise")
 
 
 class TransportError(TacitError):
-    """The transport of messages failed."""
+    """The transport could not deliver or receive messages."""
 
     code = "transport"
 

@@ -1,7 +1,7 @@
 """Effects of a protocol coroutine: send, receive, gather, save. The driver does everything else.
 
-A coroutine awaits effects; a driver serves them. So the same coroutine runs in a deterministic simulator, between real
-processes, or inside another framework, and it contains no sockets, clocks, threads or global randomness.
+A coroutine awaits effects, and a driver serves them. So the same coroutine runs in a deterministic simulator, between
+real processes, or inside another framework. It contains no sockets, clocks, threads or global randomness.
 """
 
 from collections.abc import Collection, Generator
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True)
 class Send:
-    """Effect: hand a message to the courier."""
+    """Effect: hand a message to the transport."""
 
     to: Party
     message: Message
@@ -32,24 +32,24 @@ class Send:
 
 @dataclass(slots=True)
 class Arrived:
-    """Result of a wait: the messages that arrived, and why each of the others did not."""
+    """Result of a wait: the messages that arrived, and the reason why each other one did not."""
 
     messages: dict[Party, Message]
     missing: dict[Party, Drop]
     why: dict[Party, str] = field(default_factory=dict)
-    """Details on some of the missing, as text."""
+    """Details, as text, on some of the missing messages."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """Effect: wait for a message of one of the kinds from each sender, until all sent, dropped out, or timed out."""
+    """Effect: wait until each sender has sent a message of one of the kinds, has dropped out, or has timed out."""
 
     kinds: tuple[type[Message], ...]
     senders: tuple[Party, ...]
     step: int
-    patience: int  # phases; a driver says how long a phase is
+    patience: int  # number of phases to wait; the driver sets the length of a phase
     names: tuple[str, ...] = field(init=False, repr=False)
-    """The names of the kinds, as addresses have them."""
+    """The names of the kinds, as they appear in addresses."""
 
     def __post_init__(self) -> None:
         self.names = tuple([kind.kind() for kind in self.kinds])
@@ -60,7 +60,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Save:
-    """Effect: have the state on disk before any later message leaves."""
+    """Effect: store the state on disk before any later message is sent."""
 
     state: Any
 
@@ -73,29 +73,29 @@ Effect: TypeAlias = Send | Wait | Save
 
 @dataclass
 class Link:
-    """One party's side of one round."""
+    """One party's interface to one round: it sends, receives, saves, and excludes peers."""
 
     me: Party
     parties: Parties
     session: bytes
     round: int
     dropped: dict[Party, Drop] = field(default_factory=dict)
-    """Parties that we excluded or lost, and why."""
+    """Parties that this party excluded, or that dropped out, and why."""
     cure: str = ""
     """Remedy that the error names if too few are left."""
 
     @property
     def place(self) -> int:
-        """Our place on the roster."""
+        """This party's index on the roster."""
         return self.parties.place(self.me)
 
     async def save(self, state: S) -> S:
-        """Returns a new state once it is durable."""
+        """Returns the given state once it is stored on disk."""
         await Save(state)
         return state
 
     async def send(self, to: Party, message: Message, *, step: int = 0) -> None:
-        """Sends a message. `step` distinguishes several messages of one kind in one round."""
+        """Sends a message. `step` distinguishes several messages of the same kind in one round."""
         await Send(to, message, step)
 
     @overload
@@ -111,7 +111,18 @@ class Link:
     async def receive(
         self, sender: Party, kind: type[Message], *instead: type[Message], step: int = 0, patience: int = 2
     ) -> Message:
-        """Returns the message, or one of kind `instead`; raises PeerFault if none comes within `patience` phases."""
+        """Returns the message of this kind, or of a kind in `instead`, from one sender.
+
+        Args:
+            sender: The party that has to send it.
+            kind: The class of the message.
+            instead: Other classes that the sender may send in its place.
+            step: The step of the message, if the round has several of this kind.
+            patience: Number of phases to wait.
+
+        Raises:
+            PeerFault: No such message arrived in time.
+        """
         arrived = await Wait((kind, *instead), (sender,), step, patience)
         if sender not in arrived.messages:
             detail = arrived.why.get(sender, f"no {kind.kind()} from it")
@@ -127,13 +138,21 @@ class Link:
         step: int = 0,
         patience: int = 1,
     ) -> dict[Party, M]:
-        """Returns the messages that arrived when all have answered or timed out, in the senders' order.
+        """Waits until all senders have answered or timed out. Returns the messages that arrived, in the senders' order.
 
-        Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
+        Args:
+            kind: The class of the messages.
+            senders: The parties that have to send one.
+            at_least: The fewest messages to return; all of them by default.
+            step: The step of the messages, if the round has several of this kind.
+            patience: Number of phases to wait.
+
+        Raises:
+            NotEnough: Fewer than `at_least` arrived. The error names the missing senders.
         """
         arrived = await Wait((kind,), tuple(senders), step, patience)
         for peer, reason in arrived.missing.items():
-            self.dropped.setdefault(peer, reason)  # the first reason is why it is missing now
+            self.dropped.setdefault(peer, reason)  # keep the first reason, which is the cause of later ones
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
             raise NotEnough(kind.kind(), len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
@@ -144,12 +163,12 @@ class Link:
         self.dropped[peer] = reason
 
     def require(self, what: str, have: Collection[object], need: int) -> None:
-        """Raises NotEnough, naming the parties that dropped out, if there are fewer than `need`."""
+        """Raises NotEnough, with the parties that dropped out, if `have` has fewer than `need` items."""
         if len(have) < need:
             raise NotEnough(what, len(have), need, self.dropped, cure=self.cure)
 
     def statement(self, what: str, *parts: bytes) -> bytes:
-        """Returns bytes that state `what` about `parts` in this session and round, unambiguously."""
+        """Returns unambiguous bytes for the statement `what` about `parts`, bound to this session and round."""
         return frame_parts(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
 
 

@@ -1,11 +1,12 @@
 """Messages, and the envelopes they travel in.
 
-A message is a frozen msgspec struct, tagged with its kind, that refuses unknown fields. An envelope addresses it. The
-address (session, round, step, kind, sender, receiver) is authenticated with the sealed message, and names at most one
-message: a second one with the same address is a replay and is discarded.
+A message is a frozen msgspec struct that is tagged with its kind and refuses unknown fields. An envelope addresses it.
+The address (session, round, step, kind, sender, receiver) is authenticated with the sealed message. No two messages
+share an address: a second message with the same one is a replay and is discarded.
 
-Only a greeting travels outside envelopes: two parties of different sessions share no key, and a signed greeting states
-what its sender holds to be agreed. It answers one session and round of its receiver and is invalid in any other.
+A greeting is the only message outside an envelope. Two parties of different sessions share no key, so a greeting is
+signed and not sealed. It states the agreement that its sender holds. It answers one session and round of its receiver,
+and is invalid in any other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,18 +20,18 @@ from tacit.core.suite import Buffer, Party, Secret, Suite
 
 SESSION_BYTES = 32
 SEAL_BYTES = 28
-"""Bytes that sealing adds to a message of one piece: a nonce and a tag."""
+"""Bytes that sealing adds to a message of one piece: nonce and tag."""
 SIGNATURE_BYTES = 64
 PIECE = 2**20
 """Bytes of one piece, the unit of sealing and transport."""
 MAX_MESSAGE = 2**32 - 2**24
-"""Longest message, in bytes: msgpack's limit, less an allowance for fields around a vector and for seals."""
+"""Longest message, in bytes: msgpack's limit, minus an allowance for seals and for the fields beside a vector."""
 LONG = 2**16
-"""Size, in bytes, from which a vector in a message is not copied."""
+"""Size, in bytes, from which a vector of a message is referenced instead of copied."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 GREETING = "Greeting"
-"""Kind of a greeting, in its tag and its address."""
+"""Kind of a greeting, used in its tag and in its address."""
 MAX_GREETING = 2**20
 """Longest greeting, in bytes."""
 
@@ -38,42 +39,49 @@ Session: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Base class of messages. Subclasses declare their fields, their size limits, and what they carry."""
+    """Base class of messages. A subclass declares its fields, its size limits, and the data that its fields carry.
+
+    >>> class Part(Message, frozen=True, tag="Part"):
+    ...     vector: bytes
+    ...     per_entry = 8
+    >>> Part.kind(), Part.limit(parties=3, entries=1000)
+    ('Part', 9024)
+    """
 
     from_server: ClassVar[bool] = False
-    """Whether the server sends this, and not a party."""
+    """Whether the server sends this message. Otherwise a party does."""
     per_party: ClassVar[int] = 0
-    """Bytes that a well-formed message may take per party, beyond a fixed allowance."""
+    """Bytes that a valid message may have per party, beyond a fixed allowance."""
     per_entry: ClassVar[int] = 0
-    """Bytes that a well-formed message may take per entry of the vector, beyond a fixed allowance."""
+    """Bytes that a valid message may have per entry of the vector, beyond a fixed allowance."""
     parameters: ClassVar[tuple[str, ...]] = ()
-    """Fields that carry model parameters."""
+    """Names of the fields that carry model parameters."""
     metadata: ClassVar[tuple[str, ...]] = ()
-    """Fields that state which parameters a message carries. All other fields count as the protocol's own cost."""
+    """Names of the fields that state which parameters a message carries. Other fields count as protocol overhead."""
 
     def __repr__(self) -> str:
-        # Fields may be shares of secrets or a party's vector, so only their sizes are shown.
+        # Fields may hold shares of secrets or a party's vector, so only sizes are printed.
         sizes = (f"{name}: {_length(getattr(self, name))}" for name in self.__struct_fields__)
         return f"{self.kind()}({', '.join(sizes)})"
 
     @classmethod
     @cache
     def kind(cls) -> str:
-        """Returns the name of this kind of message, as addresses, faults and errors have it.
+        """Returns the name of this kind of message, which appears in addresses, faults and errors.
 
-        It is the tag that the class was declared with, which stays when the class is renamed. A class that was declared
-        without one goes by its own name.
+        It is the tag in the class statement, which stays the same when the class is renamed. Without a tag it is the
+        name of the class.
         """
         return str(cls.__struct_config__.tag)
 
     @classmethod
     def limit(cls, parties: int, entries: int) -> int:
-        """Returns the size, in bytes, above which a message of this kind is refused unread."""
+        """Returns the largest valid size in bytes. A longer message of this kind is refused without decoding."""
         return 1024 + cls.per_party * parties + cls.per_entry * entries
 
 
 class Abort(Message, frozen=True, tag="Abort"):
-    """The sender aborted. Carries only the stable code of the error, never its text."""
+    """Notice that the sender aborted. It carries only the error's stable code, never its text."""
 
     code: str
 
@@ -90,20 +98,20 @@ class Address(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A readable address and a message that only its receiver can open."""
+    """A readable address, and a sealed message that only the receiver can open."""
 
     address: Address
     sealed: Buffer
 
 
 class Greeting(msgspec.Struct, frozen=True, tag=GREETING, forbid_unknown_fields=True):
-    """A signed, readable statement of what its sender holds to be agreed."""
+    """A signed, unsealed statement of the agreement that its sender holds."""
 
     address: Address
-    """Session, round and name of its sender, and its receiver."""
+    """Session and round of the sender, and the names of sender and receiver."""
     session: Session
     round: int
-    """Round of its receiver that it answers, in the session above."""
+    """Round of the receiver that the greeting answers, in the session of the field `session`."""
     agreed: bytes
     signature: bytes
 
@@ -116,7 +124,7 @@ _unpack_envelope = msgspec.msgpack.Decoder(tuple[Address, memoryview]).decode
 _unpack_address = msgspec.msgpack.Decoder(tuple[Address, msgspec.Raw]).decode
 _unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
 _NOTHING = memoryview(b"")
-_BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # msgpack's prefix by the size of the length field
+_BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # msgpack's type byte, by the number of length bytes
 
 
 def _length_bytes(length: int) -> int:
@@ -124,18 +132,18 @@ def _length_bytes(length: int) -> int:
 
 
 def binary(length: int) -> bytes:
-    """Returns msgpack's header of a byte string of that length."""
+    """Returns msgpack's header of a byte string of the given length."""
     size = _length_bytes(length)
     return _BINARY[size] + length.to_bytes(size)
 
 
 def sealed_length(length: int) -> int:
-    """Returns the sealed length of a message: every piece of it has a tag."""
+    """Returns the length of a message once sealed: every piece adds a tag."""
     return length + SEAL_BYTES + 16 * ((length - 1) // PIECE if length > PIECE else 0)
 
 
 class Codec:
-    """Turns the messages of one protocol into sealed envelopes and back, with every length checked first."""
+    """Converts messages of one protocol to sealed envelopes and back, and checks every length before it decodes."""
 
     def __init__(self, kinds: tuple[type[Message], ...], parties: int, entries: int) -> None:
         everything: tuple[type[Message], ...] = (*kinds, Abort)
@@ -147,21 +155,21 @@ class Codec:
         self._limits = {kind.kind(): kind.limit(parties, entries) for kind in everything}
         self._last: tuple[Message | None, tuple[Buffer, ...]] = None, ()
         self.longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
-        """Bytes of the longest envelope."""
+        """Size in bytes of the longest valid envelope."""
         self.unread_limit = sum(self._limits.values())
-        """Bytes that one sender may leave unread: those of one message of each kind."""
+        """Most bytes of unread messages held for one sender: one message of each kind."""
 
     def encode(self, message: Message) -> tuple[Buffer, ...]:
-        """Returns the bytes of a message, in parts: a long vector, which is the last field then, is not copied.
+        """Returns the bytes of a message in one or two parts, without copying a long vector in its last field.
 
-        The last result is cached, because a broadcast sends the same message many times.
+        The last result is cached, because a broadcast encodes the same message once per receiver.
         """
         if message is not self._last[0]:
             self._last = message, _parts(message)
         return self._last[1]
 
     def decode(self, kind: str, payload: Buffer) -> Message:
-        """Returns the message that `kind` claims the bytes to be, or raises WireError."""
+        """Returns the message of the given kind; raises WireError if the bytes are not one."""
         if kind not in self._decoders:
             raise WireError(f"there is no message {kind!r} in this protocol")
         if len(payload) > self._limits[kind]:
@@ -173,25 +181,25 @@ class Codec:
         return message
 
     def seal(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> bytes:
-        """Returns an encoded message, sealed for its address and nowhere else."""
+        """Returns an encoded message, sealed for one address."""
         return suite.seal(key, payload[0] if len(payload) == 1 else b"".join(payload), _pack(address))
 
     def pieces(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> Iterator[bytes]:
-        """Yields the bytes of an envelope piece by piece, to bound memory."""
+        """Yields the bytes of an envelope piece by piece, which bounds memory."""
         yield self.front(address, payload)
         yield from suite.seal_pieces(key, payload, _pack(address))
 
     def stamp(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> bytes:
-        """Returns a short fingerprint of the message at that address."""
+        """Returns a short fingerprint of a message at one address."""
         return suite.stamp(key, payload, _pack(address))
 
     def front(self, address: Address, payload: Sequence[Buffer]) -> bytes:
-        """Returns the header of an envelope: everything but the sealed message."""
+        """Returns the header of an envelope: all bytes before the sealed message."""
         return b"".join((b"\x92", _pack(address), binary(sealed_length(sum(map(len, payload))))))
 
     def wrap_sealed(self, address: Address, sealed: bytes) -> bytes:
         """Returns the bytes of an envelope around a sealed message."""
-        # The same bytes as msgspec packs, without the extra half that it allocates for a long message.
+        # The bytes are those that msgspec packs. For a long message msgspec would allocate half as much again.
         return b"".join((b"\x92", _pack(address), binary(len(sealed)), sealed))
 
     def sealed_size(self, address: Address, payload: Sequence[Buffer]) -> int:
@@ -200,8 +208,8 @@ class Codec:
         return 2 + len(_pack(address)) + _length_bytes(sealed) + sealed
 
     def read(self, data: Buffer) -> Envelope | Greeting:
-        """Returns the envelope, still sealed, or the greeting; raises WireError if it is neither or too long."""
-        greets = len(data) > 0 and 0x80 <= data[0] < 0x90  # a map, as no envelope is
+        """Returns the still sealed envelope, or the greeting. Raises WireError if it is neither, or too long."""
+        greets = len(data) > 0 and 0x80 <= data[0] < 0x90  # a greeting is a msgpack map, an envelope an array
         if len(data) > (MAX_GREETING if greets else self.longest):
             raise WireError(f"envelope of {len(data)} bytes, more than any message of this protocol takes")
         try:
@@ -210,16 +218,16 @@ class Codec:
             raise WireError(f"envelope: {error}") from None
 
     def address(self, data: Buffer) -> Address | None:
-        """Returns the address of an envelope that is too long for this protocol; None if it cannot be read."""
+        """Returns the address of an envelope that exceeds this protocol's limit; None if it cannot be read."""
         try:
             return _unpack_address(data)[0] if len(data) > self.longest else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def open(self, suite: Suite, key: Secret, envelope: Envelope, *, keep: bool = False) -> Buffer:
-        """Returns the encoded message inside; raises WireError unless sender, address and content are authentic.
+        """Returns the encoded message in an envelope. Raises WireError if it or its address is not authentic.
 
-        It may reuse the memory of the envelope, unless `keep` is set.
+        The result may reuse the envelope's memory, unless `keep` is set.
         """
         sealed = envelope.sealed
         if keep and isinstance(sealed, memoryview):
@@ -236,7 +244,7 @@ def _parts(message: Message) -> tuple[Buffer, ...]:
 
 
 def size_by_class(message: Message, envelope_bytes: int) -> tuple[int, int, int]:
-    """Splits the bytes of one envelope into those of protocol, parameters and metadata."""
+    """Splits the size of one envelope into bytes of protocol, parameters and metadata."""
     if not message.parameters and not message.metadata:
         return envelope_bytes, 0, 0
     parameters = sum(_length(getattr(message, name)) for name in message.parameters)

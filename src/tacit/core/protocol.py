@@ -1,7 +1,7 @@
-"""A protocol: its coroutines, settings, terms and messages, and the hooks by which it answers for itself.
+"""A protocol: its coroutines, settings, terms and messages, and the hooks through which other code queries it.
 
-Settings are what somebody wrote: plain, typed, the same in Python, TOML and JSON. Terms are what follows from them for
-a given roster. They are computed once, leave nothing open, and are what coroutines are given.
+Settings are what a user writes: plain and typed, with the same names in Python, TOML and JSON. Terms are what follows
+from the settings for one roster. They are computed once, contain no open choice, and are passed to the coroutines.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -35,87 +35,87 @@ from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 from tacit.core.values import convert_value, describe_mismatch, normalize_value
 
 PROTOCOL_API = 1
-"""The version of the interface between protocols and the rest of Tacit. It changes when a protocol has to."""
+"""Version of the interface between protocols and the rest of Tacit. It changes when protocols have to be adapted."""
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
-"""A coroutine function: of a party, which brings an update, or of a server."""
+"""A coroutine function: that of a party, which contributes an update, or that of a server."""
 FARTHEST = 10.0
-"""Standard deviations within which all noise is that is ever drawn, and of a sum of it for which the ring has room."""
+"""Largest sampled noise, in standard deviations. The ring also leaves headroom for this much noise of a sum."""
 UNPROTECTED = (
     "the sum of weights is shown as it is, without noise; leave weights out, and multiply vectors by them beforehand"
 )
 
 
 def names_from(given: Any) -> Any:
-    """Returns names as a list, also where there is but one."""
+    """Returns a list of names; a single name becomes a list of one."""
     return [given] if isinstance(given, str) else given
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings that every protocol has. Everyone in a federation must have the same."""
+    """Settings that every protocol has. All parties of a federation must use the same."""
 
     bits: int = 32
-    """Ring Z_2^bits: 16, 32 or 64 bits an entry, in memory and on the wire."""
+    """Ring Z_2^bits: 16, 32 or 64 bits per entry, in memory and on the wire."""
     clip: float = 32.0
-    """Entries beyond ±clip are clipped, counted, and warned about."""
+    """Entries beyond ±clip are clipped and counted, and cause a warning."""
     max_weight: float = 1.0
-    """The largest weight a party may have."""
+    """The largest weight that a party may have."""
     weighted: bool = False
-    """Whether parties have different weights. They always may with a server, whose ring carries them anyway."""
+    """Whether parties have different weights. With a server they always may: its ring carries weights anyway."""
     noise: float = 0.0
-    """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks."""
+    """Standard deviation of the noise that each party adds to every entry, in the ring and under its masks."""
     norm: float | None = None
-    """Vectors longer than this (by the square root of the sum of squares) are scaled down to it."""
+    """Largest length (L2 norm) of a vector. Longer vectors are scaled down to it."""
     rounding: Literal["auto", "nearest", "stochastic"] = "auto"
-    """Whether entries are rounded to the nearest step of the ring, or at random so that the mean is exact. "auto" is
+    """Whether entries are rounded to the nearest step of the ring, or at random with the exact mean. "auto" is
     stochastic with 16 bits and nearest with more."""
     allow_leaks: bool = False
-    """Accept settings that expose a single vector to somebody."""
+    """Whether to accept settings that expose a single party's vector."""
     include: tuple[str, ...] | None = None
-    """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set."""
+    """The arrays of a model to average, by names or patterns such as "conv*"; all arrays of floats unless set."""
     exclude: tuple[str, ...] = ()
-    """The arrays of a model that stay as they are, by names or patterns such as "head.*"."""
+    """The arrays of a model to leave as they are, by names or patterns such as "head.*"."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"include": names_from, "exclude": names_from}
-    """For fields that may be given in several ways: what makes the one that is kept of each of them."""
+    """Functions that convert fields which may be written in several ways to the one that is stored."""
     editor_types: ClassVar[Mapping[str, str]] = {
         "bits": "Literal[16, 32, 64]",
         "include": "Sequence[str] | None",
         "exclude": "Sequence[str]",
     }
-    """For fields of this class that may be given as more, or as less, than their type: what to tell editors."""
+    """Types to show in editors, for fields that accept other values than their own type."""
 
     @property
     def stochastic(self) -> bool:
-        """Whether entries are rounded by chance."""
+        """Whether entries are rounded at random."""
         return self.rounding == "stochastic" or (self.rounding == "auto" and self.bits == 16)
 
     @property
     def reach(self) -> float:
-        """The largest magnitude of an entry with its noise."""
+        """The largest magnitude of an entry together with its noise."""
         return self.clip + FARTHEST * self.noise
 
     def relative_weight(self, update: Update) -> float:
-        """Returns the weight of an update as a part of the largest that a party may have; 1 without weights."""
+        """Returns an update's weight divided by `max_weight`; 1 if all parties have the same weight."""
         return update.weight / self.max_weight if self.weighted else 1.0
 
     def bind(self, parties: Parties) -> "Terms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         if problems := self.problems(parties):
             raise ConfigError(problems)
         return Terms(self, parties)
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        """Returns the problems of these settings for these parties that need no further computation to find."""
         problems = [] if len(parties) >= 2 else [f"an average needs at least 2 parties, not {len(parties)}"]
         if self.noise and self.weighted:
             problems.append(f"weighted=True does not go with noise={self.noise:g}: {UNPROTECTED}")
         return problems
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns which option to change if somebody is exposed, either always or only after `dropouts`.
+        """Returns the option to change when a party is exposed: always, or only after `dropouts`.
 
-        None by default: no single option is known to help.
+        By default it returns None: no single option is known to help.
         """
         del dropouts
         return None
@@ -123,10 +123,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True)
 class Terms:
-    """What settings mean for some parties. Shared by all of them where one process plays several.
+    """What the settings mean for one roster. A process that simulates several parties shares one object between them.
 
-    Properties and methods below are hooks: drivers, audits, plans and pictures ask them instead of asking which
-    protocol they have. Their defaults are safe: a protocol that says nothing is audited with more caution, not less.
+    The properties and methods below are hooks. Drivers, audits, plans and pictures call them instead of comparing
+    names of protocols. The defaults are safe: they make the audit more cautious, not less.
     """
 
     settings: Settings
@@ -134,65 +134,66 @@ class Terms:
 
     @property
     def span(self) -> float:
-        """The largest magnitude that is ever encoded."""
+        """The largest magnitude of a value that is encoded."""
         return self.settings.clip
 
     @property
     def summands(self) -> int:
-        """How many vectors are added up at most, for which the ring leaves room."""
+        """The most vectors in one sum. The ring's scale leaves headroom for that many."""
         return len(self.parties)
 
     @property
     def alone(self) -> bool:
-        """Whether each vector must fit its own part of the ring, noise and all, and not only their sum the whole."""
+        """Whether each vector with its noise must fit its own share of the ring. By default only the sum must fit."""
         return False
 
     @property
     def part(self) -> float:
-        """The smallest part of a vector that is encoded, and of its noise."""
+        """The smallest fraction that a vector and its noise are multiplied by before they are encoded."""
         return 1.0
 
     @property
     def releases(self) -> int:
-        """How often in a round a vector is encoded with other noise, at most."""
+        """The most times that one round encodes the same vector with fresh noise."""
         return 1
 
     @property
     def selective(self) -> bool:
-        """Whether entries of a vector fare differently, so that an audit must look at many of them."""
+        """Whether the protocol treats entries of a vector differently. Audits then analyse many entries, not one."""
         return False
 
     @property
     def selection(self) -> EntrySelection | None:
-        """How parties select entries, if they are `selective`; None if that is not known, and audits sample."""
+        """How parties select entries, if the protocol is `selective`. If None, audits sample entries."""
         return None
 
     def prescribe(self, rounds: Sequence[SelectionMatrix]) -> "Terms | None":
-        """Returns terms under which parties select given entries, with a matrix for each round; for audits alone.
+        """Returns terms under which parties select the given entries, one matrix per round. Only audits use them.
 
-        Later rounds repeat the matrices from the first on. None if the protocol selects nothing, or cannot be told.
+        After the last matrix the first one follows again. The result is None if the protocol selects no entries, or
+        does not support given selections.
         """
         del rounds
         return None
 
     @property
     def work(self) -> int:
-        """About how many messages, shares and masks a step takes, for whoever has to decide whether to look at all."""
+        """Approximate number of messages, shares and masks of one step. Audits compare it with their limit of work."""
         return sum(len(self.peers(party)) for party in self.parties)
 
     @property
     def rounds_alike(self) -> bool:
-        """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
+        """Whether rounds differ only in who takes part. An audit may then analyse a few rounds in place of many."""
         return True
 
     @property
     def participation(self) -> ParticipationPolicy | None:
-        """The policy by which a server chooses who takes part; None if the protocol has none."""
+        """The policy by which a server selects participants; None if the protocol has no policy."""
         return None
 
     @property
     def fewest_present(self) -> int:
-        """The fewest parties with which a round can end with an average, as far as the settings say."""
+        """The fewest parties with which a round can end with an average, as far as the settings determine it."""
         return 1
 
     @property
@@ -202,57 +203,60 @@ class Terms:
 
     @property
     def secure_sum(self) -> SecureSum | None:
-        """What even a malicious server cannot get past; None (the default) if some party or server may see single
+        """Limits on what even a malicious server learns. None (the default) if a party or server may see single
         vectors, or is trusted to follow the protocol."""
         return None
 
     @property
     def amplifies(self) -> float:
-        """How many times larger what was rounded may come back, for whoever compares numbers to the last digit."""
+        """Largest factor by which a rounding error can grow. Tolerances of comparisons are scaled by it."""
         return 1.0
 
     @property
     def period(self) -> int:
-        """After how many rounds they repeat themselves, but for who takes part and what is drawn."""
+        """Number of rounds after which the schedule repeats, apart from who takes part and what is sampled."""
         return 1
 
     @property
     def known_draws(self) -> Collection[str]:
-        """Names of the secret factors and numbers that audits count as known to everybody; none by default.
+        """Names of the secret factors and numbers that audits treat as public; none by default.
 
-        For a number that hides a vector from nobody who knows a little else, and that makes the audit not linear as an
-        unknown: what is found then holds for an adversary who has it.
+        It is for a number that protects a vector only from an adversary without side information, and that would make
+        the audit non-linear if it were an unknown. Findings then hold for an adversary who knows the number.
         """
         return ()
 
     def leaks(self) -> list[str]:
-        """Returns why somebody would learn a single vector, as far as can be said beforehand."""
+        """Returns the reasons, known without an audit, why a party or server would learn a single vector."""
         return []
 
     def notes(self) -> list[str]:
-        """Returns what users should know of the result."""
+        """Returns remarks for users on the accuracy or meaning of the result."""
         return []
 
     def peers(self, me: Party) -> Collection[Party]:
-        """Returns with whom a party exchanges messages. It may itself be listed."""
+        """Returns the parties that a party exchanges messages with. The party itself may be among them."""
         del me
         return self.parties
 
     def fewest_contributors(self, coalition: Collection[Party]) -> int | None:
-        """Returns the fewest others in whatever a coalition may see, whoever drops out; None if that is not known."""
+        """Returns the fewest contributors outside a coalition to any sum that it sees; None if unknown.
+
+        It holds for all dropouts.
+        """
         del coalition
         return None
 
     def arguments(self, query: CoalitionQuery) -> Iterable[PrivacyArgument]:
-        """Returns what is proved about every coalition of a size, for any number of parties; nothing by default.
+        """Returns proved statements about all coalitions of one size, for any number of parties; none by default.
 
-        Audits use arguments of shipped protocols only, whose tests try them on every small case.
+        Audits use only the arguments of shipped protocols, which are tested on every small case.
         """
         del query
         return ()
 
     def exchange(self) -> ExchangePattern:
-        """Returns who exchanges messages with whom, to be drawn: by default, every party with its peers."""
+        """Returns the message pattern to show in pictures. By default every party exchanges messages with its peers."""
         places = {party: place for place, party in enumerate(self.parties)}
         pairs = ((places[a], places.get(b, -1)) for a in self.parties for b in self.peers(a))
         return ExchangePattern("graph", (tuple((a, b) for a, b in pairs if a < b),))
@@ -260,71 +264,75 @@ class Terms:
     def worst_dropouts(
         self, coalition: Collection[Party], others: int
     ) -> tuple[Collection[Party], Collection[Party]] | None:
-        """Returns who is offline and who drops out in mid-round in the worst case for privacy that these terms allow.
+        """Returns the worst allowed dropouts for privacy: the parties that are offline, and those that drop out later.
 
-        The sum then has the coalition and as few others in it as possible, but at least so many `others`. None if
-        dropouts make no sum smaller, or end the round.
+        They leave the smallest sum with the coalition in it that has at least `others` other contributors. The result
+        is None if no dropouts make a sum smaller, or if they end the round.
         """
         del coalition, others
         return None
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
-        """Returns what places are to each other, as square tables of numbers; None if each may fare in its own way.
+        """Returns the relations between places on the roster, as square tables of numbers. Audits use their symmetry.
 
-        If parties change places in a way that changes none of the tables, rounds must be the same but for their names.
-        Where there are no tables, no place matters. Audits look at one coalition for all that are alike so.
+        If a permutation of the parties leaves all tables unchanged, it must leave the rounds unchanged up to the names.
+        Audits then analyse one coalition for all that are equivalent. An empty tuple means that all places are
+        equivalent. None means that no symmetry is known.
         """
         return None
 
     def steps(self, kind: type[Message]) -> range:
-        """Returns the steps at which messages of a kind are due. At others nobody awaits any, and none is taken in."""
+        """Returns the steps at which messages of a kind are expected. Messages of other steps are refused."""
         del kind
         return range(1)
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party keeps from round to round. A coroutine saves a new one; none is ever changed."""
+    """What a party keeps between rounds. It is immutable: a coroutine saves a new one."""
 
     version: ClassVar[int] = 1
-    """Changes with the meaning of the fields."""
+    """Version of the format. It changes with the meaning of the fields."""
 
     def continues_from(self) -> bytes:
-        """Returns the lineage of the model that the party has adopted; empty if it signs none, or adopted nothing."""
+        """Returns the lineage of the model that the party adopted; empty without one, or if the protocol signs none."""
         return b""
 
     @classmethod
     def upgrade(cls, version: int, fields: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns the fields of a state that an earlier version wrote as this one has them; None if it cannot."""
+        """Converts the fields of a state of an earlier version to this one; returns None if it cannot."""
         del version, fields
         return None
 
     def problems(self, terms: Any, ring: Ring, entries: int) -> list[str]:
-        """Returns why a round on these terms, with vectors of so many entries, cannot go on from it."""
+        """Returns the reasons why no round on these terms, with vectors of `entries` entries, can continue from it."""
         del terms, ring, entries
         return []
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How a server chooses, round by round: for the server, and for audits of more rounds than can be run one by one.
+    """Functions by which a server selects contributors in each round.
 
-    Both call these functions, so that what is audited is what is chosen.
+    The server calls them in every round. Audits call the same functions for histories of rounds that are too long to
+    simulate, so an audit analyses the real selection.
     """
 
     here: type[Message]
-    """Who does not send this is absent from the start."""
+    """Message that announces presence. A party that does not send it is absent from the start of the round."""
     delivery: type[Message]
-    """Who sent the one but does not send this drops out in mid-round."""
+    """Message that delivers a vector. A party that is present but does not send it drops out during the round."""
     select_asked: Callable[[Any, Any, Collection[int], Entropy], tuple[list[int], Any]]
-    """Given terms, state, who is there, and entropy: whom to ask, nobody if too few are there; and the new state."""
+    """Selects the parties to ask, from terms, state, present parties and entropy; none if too few are present.
+    Also returns the new state."""
     select_summed: Callable[[Any, Link, Sequence[int], Collection[int], Entropy], list[int]]
-    """Given terms, link, who was asked, who delivered, and entropy: whose vectors to sum, nobody's if too few did."""
+    """Selects the vectors to sum, from terms, link, asked parties, parties that delivered, and entropy; none if too
+    few delivered."""
     announcement: type[Message] | None = None
-    """The message that announces the sum, as its field `vector`; without it no recipe can be replayed."""
+    """Message with the sum in its field `vector`. Without it, audits cannot replay a recipe on a transcript."""
 
 
 def propose_defaults(parties: int, colluding: int) -> Iterable[ProposedSettings]:
-    """Returns the default settings, whatever is asked for."""
+    """Returns the default settings for any number of parties and colluders."""
     del parties, colluding
     return (ProposedSettings({}, ReasonCode.DEFAULTS),)
 
@@ -342,53 +350,68 @@ class Origin:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A registry entry: all that drivers, audits, tests and the command line need to know of a protocol."""
+    """A registry entry: everything that drivers, audits, tests and the command line need to know about a protocol.
+
+    A plug-in package declares one object of this class as an entry point of the group `tacit.protocols`.
+
+    >>> from tacit.protocols import find
+    >>> secagg = find("secagg")
+    >>> secagg.name, secagg.server is not None, secagg.needs_everybody
+    ('secagg', True, False)
+    """
 
     name: str
     summary: str
     settings: type[Settings]
     messages: tuple[type[Message], ...]
     party: Callable[[Link, Update, Any, Suite, Any], Run]
-    """The coroutine of a party that brings a vector."""
+    """The coroutine of a party, which contributes a vector."""
     server: Callable[[Link, Any, Suite, Any], Run] | None = None
-    """The coroutine of the server, if there is one."""
+    """The coroutine of the server; None for a protocol without one."""
     state: type[State] = State
     claims: tuple[Claim, ...] = ()
     """The guarantees that its paper states."""
     choice: Choice | None = None
-    """How its server chooses whose vectors to sum, if a round shows that sum and nothing else."""
+    """How the server selects the vectors to sum. Set only if a round reveals that sum and nothing else."""
     leaks_by_design: bool = False
-    """Whether it is a baseline that claims no protection."""
+    """Whether the protocol is a baseline without any protection."""
     weighted: bool = True
     """Whether parties may have different weights."""
     needs_everybody: bool = False
-    """Whether a round needs every party, so that none is worth starting while one is offline."""
+    """Whether a round needs every party. If so, no round is started while one is offline."""
     version: int = 1
     """The version of its messages. Parties of different versions are in different sessions."""
     common_result: bool = False
-    """Whether every party ends a round with the same average and keeps nothing else of it. Only then does noise that
-    a coalition saw stay in all that others send later, and count for more than one party's in several rounds."""
+    """Whether every party ends a round with the same average and keeps no other result. Only then does noise that a
+    coalition saw remain in everything that others send later, and audits of several rounds may count the noise of
+    several parties."""
     propose: Callable[[int, int], Iterable[ProposedSettings]] = propose_defaults
-    """Given how many parties there are, and how many of them collude: settings for a planner to audit."""
+    """Proposes settings for a planner to audit, from the number of parties and the number of colluding ones."""
     example_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Options for comparisons and benchmarks, where nobody gave any. The audit must let them pass."""
+    """Options for comparisons and benchmarks that pass none themselves. The audit must accept them."""
     alternative: str = ""
-    """For a baseline: the name of a protocol for the same parties that protects vectors."""
+    """For a baseline: the name of a protocol for the same topology that protects vectors."""
     attacks: tuple[str, ...] = ()
-    """Names of attacks of `tacit attack` that try what its audit assumes."""
+    """Names of attacks of `tacit attack` that test the assumptions of this protocol's audit."""
     api_version: int | None = None
-    """The version of this interface that the protocol is written for (`PROTOCOL_API`); None for any."""
+    """Version of this interface that the protocol is written for (`PROTOCOL_API`); None for any."""
     origin: Origin | None = field(default=None, compare=False)
-    """The package that added it, set by the registry; None for shipped protocols and for those given directly."""
+    """The package that provides the protocol, set by the registry; None for a shipped or unregistered protocol."""
 
     def everyone(self, parties: tuple[Party, ...]) -> tuple[Party, ...]:
-        """Returns the parties and, if there is one, the server."""
+        """Returns the parties, followed by the server if there is one."""
         return (*parties, SERVER) if self.server else tuple(parties)
 
     def settings_from(self, options: Mapping[str, Any], beside: Collection[str] = ()) -> Settings:
-        """Returns the settings for some options; raises ConfigError with everything that is wrong with them.
+        """Returns the settings for some options; raises ConfigError with every problem.
 
-        What else may be given `beside` them is suggested too, for a name that is not quite right.
+        >>> from tacit.protocols import find
+        >>> find("fedavg").settings_from({"bits": 64}).bits
+        64
+
+        Args:
+            options: The options, by name.
+            beside: Names of other options that the caller accepts. They are suggested for a misspelt name too.
         """
         fields = {field.name: field.type for field in msgspec.structs.fields(self.settings)}
         readers = {**Settings.readers, **self.settings.readers}
@@ -417,11 +440,13 @@ class Protocol:
     def encode_state(
         self, state: State, whose: tuple[Party, int] | None = None, apart: dict[bytes, memoryview] | None = None
     ) -> bytes:
-        """Returns a state as bytes that say which protocol and version they are of, and whose they are.
+        """Returns a state as bytes, with the protocol's name, the state's version, and its owner.
 
-        That is a party, and how many rounds it had begun; or None inside of what says so itself, as a journal does.
-        States outlive sessions, and name none. What is long goes into `apart`, if that is given, and digests stand for
-        it: so it need not be written again as long as it is the same.
+        Args:
+            state: The state. It outlives sessions, and names none.
+            whose: The owner, and the number of rounds it had begun; None where the surrounding file states it.
+            apart: If given, long vectors are added to it by digest, and the bytes contain only the digests. So an
+                unchanged vector need not be written again.
         """
         short = state if apart is None else detach_blobs(state, apart)
         return msgspec.msgpack.encode((self.name, self.state.version, whose, short))
@@ -432,9 +457,15 @@ class Protocol:
         whose: tuple[Party, int] | None = None,
         apart: Mapping[bytes, Buffer] | None = None,
     ) -> State:
-        """Returns the state; raises JournalError unless the bytes are of this protocol and version, and of `whose`.
+        """Returns the state that `encode_state` wrote.
 
-        So it does if there is nothing in `apart` for one of the digests.
+        Args:
+            data: The bytes.
+            whose: The owner and number of rounds that the state must have.
+            apart: The long vectors, by digest.
+
+        Raises:
+            JournalError: The bytes are of another protocol, version or owner, or a vector is missing in `apart`.
         """
         try:
             header = tuple[str, int, tuple[Party, int] | None, msgspec.Raw]
@@ -462,7 +493,7 @@ class Protocol:
 
 
 class Unset(ConfigError):
-    """Some options cannot be used. The others are, so that what is wrong with them can be told as well."""
+    """Some options cannot be used. It carries the settings without them, so that their problems can be found too."""
 
     def __init__(self, problems: Sequence[str], settings: Settings) -> None:
         super().__init__(problems)

@@ -1,7 +1,7 @@
-"""Typed answers that a protocol gives about itself to audits, plans, pictures and reports.
+"""Typed facts that a protocol states about itself, for audits, plans, pictures and reports.
 
 Everything here is data. A protocol returns it from its hooks (`Terms`, `Settings`, `Protocol` in `core.protocol`), so
-that no other module has to know which protocol it has at hand.
+that no other module has to compare names of protocols.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +21,7 @@ PAPERS = {
     "003": "Huang",
     "004": "Biswas et al. 2024",
 }
-"""What people call the papers that go by numbers here. Huang's has no date."""
+"""Citations of the papers that this project numbers. Huang's paper has no date."""
 
 
 # --- claims of a paper ---------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Promise:
-    """What a claim says of one setting and coalition."""
+    """The statement that a claim makes for given settings and a given coalition."""
 
     exposed: bool
     """Whether the paper says that everybody is exposed. Otherwise it says that nobody is."""
@@ -38,22 +38,22 @@ class Promise:
 
 
 PromiseRule: TypeAlias = Callable[[Any, Collection[Party], int], Promise | None]
-"""Given terms, coalition and number of rounds: what a claim says of them; None if it says nothing."""
+"""Returns the promise of a claim for terms, coalition and number of rounds; None if the claim does not apply."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A guarantee as a paper states it, for the audit to confirm or refute."""
+    """A guarantee as a paper states it. The audit confirms or refutes it."""
 
     paper: str
     section: str
     statement: str
     promise: PromiseRule | None = field(default=None, compare=False)
-    """Decides whether the claim applies. Without it, reports quote the statement and compare nothing."""
+    """Decides whether the claim applies. If None, reports quote the statement without judging it."""
 
     @property
     def where(self) -> str:
-        """Where it is stated, as people cite it."""
+        """The source of the claim, as a citation."""
         return f"{PAPERS.get(self.paper, self.paper)}, {self.section}"
 
 
@@ -62,12 +62,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class CoalitionQuery:
-    """The coalitions that an argument is about, and for how long."""
+    """The coalitions and rounds that an argument has to cover."""
 
     size: int
-    """How many parties collude; with a server, also the server with one party fewer."""
+    """Number of colluding parties. For a protocol with a server, the server may be one of them."""
     fresh: bool
-    """Whether each vector is sent only once: in a single round, or if models are new in each."""
+    """Whether each vector is sent only once: in a single round, or if models are new in every round."""
     rounds: int = 1
 
 
@@ -85,62 +85,62 @@ class ArgumentCode(StrEnum):
 
 @dataclass(frozen=True)
 class PrivacyArgument:
-    """A proved statement about every coalition of a size: none learns a vector or, if it `exposes`, one does."""
+    """A proved statement about all coalitions of a size: none learns a vector or, if it `exposes`, one of them does."""
 
     name: str
-    """An `ArgumentCode`; or any other name, if the argument brings its own statement."""
+    """An `ArgumentCode`, or any other name if the argument has its own statement."""
     statement: str = ""
-    """What the coalition learns, if the name is no `ArgumentCode`. `{who}` and `{when}` stand for the coalition and for
-    the rounds and dropouts."""
+    """What the coalition learns, if the name is not an `ArgumentCode`. `{who}` and `{when}` are replaced by the
+    coalition, and by the rounds and dropouts."""
     bits: float = 0.0
-    """The most bits of an entry that a coalition learns, as `engine.precision` counts them. One bit halves the
-    spread."""
+    """The most bits of an entry that a coalition learns, in the measure of `engine.precision`. One bit halves the
+    standard deviation."""
     dropouts: bool = False
-    """Whether it holds whoever drops out, and whenever."""
+    """Whether it holds for all dropouts."""
     exposes: bool = False
-    """Whether it shows that a coalition does recover a vector."""
+    """Whether it proves that a coalition recovers a vector."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers and names that the statement of an `ArgumentCode` mentions, as plain data."""
+    """Numbers and names that the statement of an `ArgumentCode` refers to, as plain data."""
 
 
 # --- who takes part, and what a sum hides --------------------------------------------------------------------------
 
 
 class ParticipationPolicy(Protocol):
-    """The part of a participation policy that audits and plans ask for (see `designs.participation`)."""
+    """Interface of a participation policy that audits and plans use (see `designs.participation`)."""
 
     def most(self, users: int) -> int:
         """Returns the largest number of users asked in a round."""
 
     def smallest(self, threshold: int) -> int:
-        """Returns how many users a sum must have."""
+        """Returns the fewest users in a sum."""
 
     def batch(self, user: int) -> tuple[int, ...]:
-        """Returns those without whom a user is never summed."""
+        """Returns the users who are in every sum that contains the given user."""
 
     @property
     def interchangeable(self) -> bool:
-        """Whether any user could take the place of any other."""
+        """Whether all users have the same role in the policy."""
 
     def sums_everybody(self, users: int) -> bool:
-        """Returns whether all are summed in every round in which nobody is missing."""
+        """Returns whether every round without dropouts sums all users."""
 
 
 @dataclass(frozen=True)
 class SecureSum:
-    """What a server learns at most if it is malicious: sums."""
+    """Upper bound on what a malicious server learns: sums of several contributors."""
 
     smallest: int
     """The fewest contributors to any sum."""
     colluders: int | None
-    """With how many parties the server may collude; None if that holds with high probability, by the number of
-    neighbours that the settings give each party."""
+    """The most parties that may collude with the server. None if the bound holds with high probability instead,
+    depending on the number of neighbours in the settings."""
 
 
 # --- which entries are shared ---------------------------------------------------------------------------------------
 
 SelectionMatrix: TypeAlias = NDArray[np.bool_]
-"""Who selects which entry: a row for each party, a column for each entry."""
+"""Selected entries of each party: a row per party, a column per entry."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +148,17 @@ class EntrySelection:
     """How parties select the entries of a vector that they share."""
 
     probability: float
-    """Probability with which a party selects an entry; if the vector decides, the share of its entries."""
+    """Probability with which a party selects an entry, or the share of entries if the vector determines them."""
     select: Callable[[NDArray[Any]], NDArray[np.bool_]] | None = None
-    """Given a vector, returns the entries that its owner selects in the first round. None if chance decides, for each
-    party, entry and round independently."""
+    """Returns the entries that the owner of a vector selects in the first round. None if entries are selected at
+    random, independently for each party, entry and round."""
 
 
 # --- settings ------------------------------------------------------------------------------------------------------
 
 
 class ReasonCode(StrEnum):
-    """Code of what proposed settings are chosen for."""
+    """Code of the reason why a planner proposes settings."""
 
     DEFAULTS = "defaults"
     BASELINE_WITH_SERVER = "baseline_with_server"
@@ -172,43 +172,43 @@ class ReasonCode(StrEnum):
     COMPLETE_GRAPH = "complete_graph"
     EXPONENTIAL_GRAPH = "exponential_graph"
     OWN = "own"
-    """A protocol says it in its own words."""
+    """The protocol states the reason in its own words."""
 
 
 @dataclass(frozen=True)
 class ProposedSettings:
-    """Options that a protocol proposes to a planner, which audits them before it shows them to anybody."""
+    """Options that a protocol proposes to a planner. The planner audits them before it shows them."""
 
     options: dict[str, Any]
     why: str
-    """What they are chosen for: a `ReasonCode`, or a few words of the protocol's own."""
+    """Reason for the proposal: a `ReasonCode`, or the protocol's own words."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers that a `ReasonCode` mentions, as plain data."""
+    """Numbers that a `ReasonCode` refers to, as plain data."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """An option that may help where somebody is exposed."""
+    """An option that may help when a party is exposed."""
 
     option: str
     value: Any = None
-    """The value to set; None for a larger one than now."""
+    """The value to set; None for a larger value than the present one."""
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------
 
 
 MOST_PHASES = 64
-"""Phases that are worth drawing. After so many, a reader has seen the pattern."""
+"""Most phases in a picture. After that many the pattern is clear."""
 
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """Who exchanges messages with whom, phase by phase, for drawings. Parties are places on the roster."""
+    """Message pattern of a protocol, phase by phase, for pictures. Parties are indices on the roster."""
 
     kind: Literal["star", "graph", "groups"]
     phases: tuple[tuple[tuple[int, ...], ...], ...]
-    """The edges or groups of each phase. After the last phase the first follows again."""
+    """The edges or groups of each phase. After the last phase the first one follows again."""
     each: Literal["round", "iteration"] = "round"
-    """What a phase is: a round, or an iteration within every round."""
+    """The unit of a phase: a round, or an iteration within a round."""
     directed: bool = False

@@ -1,4 +1,4 @@
-"""Long vectors of a state, detached from it: a digest replaces each one, so that no vector is written twice."""
+"""Long vectors of a state, replaced by digests, so that an unchanged vector is not written to disk again."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _known: dict[int, tuple[ref[memoryview], bytes]] = {}
 
 
 def detach_blobs(state: S, blobs: dict[bytes, memoryview]) -> S:
-    """Returns a state whose long vectors are replaced by digests, and adds the vectors to `blobs` by digest."""
+    """Returns the state with its long vectors replaced by digests. Adds the vectors to `blobs`, by digest."""
 
     def detach(vector: memoryview) -> memoryview:
         if vector.nbytes < LONG:
@@ -30,7 +30,7 @@ def detach_blobs(state: S, blobs: dict[bytes, memoryview]) -> S:
 
 
 def attach_blobs(state: S, blobs: Mapping[bytes, Buffer]) -> S:
-    """Returns a state whose digests are replaced by the vectors; raises JournalError if one is missing."""
+    """Returns the state with its digests replaced by the vectors; raises JournalError if one is missing."""
 
     def attach(vector: memoryview) -> memoryview:
         size = len(_PLACEHOLDER) + hashlib.sha256().digest_size
@@ -50,7 +50,7 @@ def blob_digest(vector: Buffer) -> bytes:
 
 
 def _digest(vector: memoryview) -> bytes:
-    # States are immutable, and successive states share most vectors, so a vector object is hashed once.
+    # States are immutable, and successive states share most vectors, so each vector object is hashed only once.
     found = _known.get(id(vector))
     if found is None or found[0]() is not vector:
         place = id(vector)
@@ -59,12 +59,12 @@ def _digest(vector: memoryview) -> bytes:
 
 
 def _map_vectors(state: S, change: Callable[[memoryview], memoryview]) -> S:
-    """Returns a state with each memoryview replaced, also within tuples and dictionaries."""
+    """Returns a state with `change` applied to each memoryview, also inside tuples and dictionaries."""
     fields = {name: _deeply(getattr(state, name), change) for name in state.__struct_fields__}
     return msgspec.structs.replace(state, **fields)
 
 
-# Not within the function above: one that knows itself is garbage, and keeps for a while what it knows, here a vector.
+# Not nested in the function above: a recursive closure is a reference cycle, and would keep a vector alive for a while.
 def _deeply(value: Any, change: Callable[[memoryview], memoryview]) -> Any:
     if isinstance(value, memoryview):
         return change(value)

@@ -1,8 +1,8 @@
 """Interfaces of arithmetic (`Ring`) and cryptography (`Suite`), as protocol code sees them.
 
-There are two implementations of each: one with real numbers and real cryptography, and a symbolic one for audits, in
-which keys are tokens and masks are unknowns. Both deal in bytes, so the same coroutines, messages and
-drivers serve both and no protocol can tell which one it runs on.
+Each has two implementations: one with real numbers and real cryptography, and a symbolic one for audits, in which keys
+are tokens and masks are unknowns. Both exchange bytes, so the same coroutines, messages and drivers work with both, and
+a protocol cannot tell them apart.
 """
 
 import hmac
@@ -21,20 +21,25 @@ Buffer: TypeAlias = bytes | memoryview
 """Bytes, or a view of bytes."""
 Vector: TypeAlias = NDArray[Any]
 Words: TypeAlias = Callable[[int], NDArray[np.uint64]]
-"""Returns that many fresh uniform words."""
+"""Source of fresh uniform words: returns `count` of them."""
 
 SERVER: Party = "server"
 ONLOOKER: Party = "onlooker"
-"""Name of the eavesdropper, who takes no part and hears links. Audits use it, so no party may have it."""
+"""Name of the eavesdropper, who observes links and takes no part. It is reserved for audits; no party may have it."""
 WHOLE = Fraction(1)
-"""All of a vector. Parts of vectors are exact fractions: a third of a third is a ninth, not 0.11111111111111112."""
+"""All of a vector. Parts of vectors are exact fractions: a third of a third is 1/9, not 0.1111111111111111."""
 
 
 class Parties(tuple[Party, ...]):
-    """All parties of a roster but the server, in order. A party's place is its index."""
+    """The parties of a roster in order, without the server. The place of a party is its index.
+
+    >>> parties = Parties(["ann", "bob", "eve"])
+    >>> parties.place("bob"), parties.names_at([0, 2])
+    (1, ('ann', 'eve'))
+    """
 
     def __new__(cls, names: Iterable[Party]) -> "Parties":
-        """Creates them from names, which must differ."""
+        """Creates a roster from distinct names."""
         made = super().__new__(cls, names)
         made._places = {name: place for place, name in enumerate(made)}
         return made
@@ -45,15 +50,15 @@ class Parties(tuple[Party, ...]):
         return party in self._places
 
     def place(self, party: Party) -> int:
-        """Returns the place of a party."""
+        """Returns the index of a party."""
         return self._places[party]
 
     def places(self, parties: Collection[Party]) -> list[int]:
-        """Returns the places of some parties, ascending."""
+        """Returns the indices of some parties, ascending."""
         return sorted(self._places[party] for party in parties)
 
     def names_at(self, places: Iterable[int]) -> tuple[Party, ...]:
-        """Returns the parties at some places, in their order."""
+        """Returns the parties at the given indices, in the order of the indices."""
         return tuple([self[place] for place in places])
 
     def __reduce__(self) -> tuple[type["Parties"], tuple[tuple[Party, ...]]]:
@@ -61,7 +66,7 @@ class Parties(tuple[Party, ...]):
 
 
 class Secret:
-    """Bytes that never print, never pickle, and compare in constant time."""
+    """Bytes that cannot be printed or pickled, and compare in constant time."""
 
     __slots__ = ("_value",)
 
@@ -69,7 +74,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> bytes:
-        """Returns the bytes. The name is meant to be noticed in review."""
+        """Returns the bytes. The name is conspicuous on purpose, so that reviewers notice its uses."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -93,54 +98,54 @@ class KeyPair(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A party's input to a round: its vector, its weight, and what the vector was computed from."""
+    """A party's input to a round: its vector, its weight, and the lineage of its model."""
 
     vector: Vector
     weight: float = 1.0
     lineage: bytes = b""
-    """The lineage of the model that the vector continues from (`core.lineage`); that of the party's state if empty."""
+    """Lineage of the model that the vector continues from (`core.lineage`). Empty for that of the party's state."""
     changes: bool = False
-    """Whether the vector is a change to that model, so that averages add up and none of them may be missing."""
+    """Whether the vector is a change to that model. Averages of changes add up, so none of them may be missing."""
 
 
 class Ring(ABC):
-    """Numbers that add up exactly: how vectors are encoded, added, sent and turned back into an average."""
+    """Arithmetic of exact sums: it encodes, adds and sends vectors, and decodes a sum to an average."""
 
     length: int
-    """Entries of an encoded vector, including those of the weight."""
+    """Number of entries of an encoded vector, including those of the weight."""
     element_bytes: int
-    """Bytes of a packed entry."""
+    """Bytes of an encoded entry on the wire."""
     dumped_bytes: int
-    """Bytes of an entry as `dump_vector` stores it."""
+    """Bytes of an entry that `dump_vector` writes."""
 
     def draws_from(self, words: Words) -> None:
-        """Sets the source of noise and of stochastic rounding. Symbols have neither."""
+        """Sets the source of noise and of stochastic rounding. A ring of symbols has neither."""
         del words
 
     @property
     def draws(self) -> bool:
-        """Whether encoding is randomized, so that an input must be encoded once and reused."""
+        """Whether encoding is randomized. If so, an input must be encoded once and reused."""
         return False
 
     @abstractmethod
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector, with noise, followed by the weight, as one vector of ring elements."""
+        """Returns the weighted vector with noise, followed by the weight, as ring elements."""
 
     def units(self) -> bytes:
-        """Returns what turns a sum into an average: equal sums in equal units have equal averages."""
+        """Returns the units of a sum as bytes. Equal sums in equal units have equal averages."""
         return b""
 
     def convert_sum(self, data: Buffer, units: bytes) -> Vector:
-        """Returns the average of a sum in other units as a sum in ours."""
+        """Converts a sum in other units to a sum in this ring's units with the same average."""
         raise NotImplementedError
 
     def check_sum(self, total: Vector, contributors: int) -> None:
-        """Raises WireError if so many contributors cannot have produced a sum. Symbols have no size."""
+        """Raises WireError if that many contributors cannot have produced this sum. Sums of symbols are not checked."""
         del total, contributors
 
     @abstractmethod
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
-        """Returns the weighted average of a sum of encoded vectors, in the sum's memory if it is `spent`."""
+        """Returns the weighted average of a sum of encoded vectors. A `spent` sum may be overwritten."""
 
     def apply_weight(self, vector: Vector, weight: Any) -> Vector:
         """Returns a vector times its weight."""
@@ -148,26 +153,26 @@ class Ring(ABC):
 
     @abstractmethod
     def clip_vector(self, vector: Vector, clip: float) -> Vector:
-        """Returns a plain vector shortened to the norm and clipped, and counts the clipped entries."""
+        """Returns a plain vector scaled down to the norm and clipped. Counts the clipped entries."""
 
     @abstractmethod
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns a part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+        """Encodes a fraction (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
 
     def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns a part of a party's input as ring elements, with its noise, without a weight.
+        """Encodes a fraction of a party's input with its noise as ring elements, without a weight.
 
-        Every call samples fresh noise. An input that is used several times in a round is encoded once.
+        Every call samples fresh noise, so an input that a round uses several times is encoded once.
         """
         return self.values(vector, part)
 
     def add_noise(self, vector: Vector) -> Vector:
-        """Returns a party's input with its noise as a plain vector; the vector itself if there is no noise."""
+        """Returns a party's input plus its noise as a plain vector; the vector itself if there is no noise."""
         return vector
 
     @abstractmethod
     def floats(self, total: Vector) -> Vector:
-        """Returns the numbers that a sum of `values` represents."""
+        """Decodes a sum of `values` to numbers."""
 
     @abstractmethod
     def zeros(self, length: int | None = None) -> Vector:
@@ -175,11 +180,11 @@ class Ring(ABC):
 
     @abstractmethod
     def portion(self, vector: Vector, part: Fraction) -> Vector:
-        """Returns a part of each ring element; the vector minus it is exactly the rest."""
+        """Returns a fraction of each ring element, so that subtracting it leaves exactly the remainder."""
 
     @abstractmethod
     def within(self, vector: Vector) -> Vector:
-        """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""
+        """Returns the vector; raises ConfigError if a sum of one such vector per party could overflow."""
 
     def is_zero(self, vector: Vector) -> bool:
         """Says whether ring elements are all zero."""
@@ -187,28 +192,28 @@ class Ring(ABC):
 
     @abstractmethod
     def ratio(self, total: Vector) -> Vector:
-        """Returns the numbers of all entries but the last, divided by the last."""
+        """Returns all entries but the last, divided by the last."""
 
     def step(self, total: Vector, vector: Vector, weight: Any) -> Vector:
-        """Returns the weighted difference of a vector from a ratio, encoded with noise, followed by a zero."""
+        """Returns `weight` times the difference between a vector and `ratio(total)`, encoded with noise, and a zero."""
         return np.append(self.encode_with_noise((vector - self.ratio(total)) * weight), self.zeros(1))
 
     def mix(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> Vector:
-        """Returns own (1 − Σ weight · times) plus the numbers that a sum of `values` represents."""
+        """Returns own · (1 − Σ weight · times), plus the decoded sum `total` of `values`."""
         kept = np.ones(len(own))
         for weight, counts in sorted(times.items()):
             kept -= float(weight) * counts
-        kept = kept * own  # not in place, because symbols have another type
+        kept = kept * own  # not in place, because a symbolic vector has another type
         kept += self.floats(total)
         return kept
 
     @abstractmethod
     def dump_vector(self, vector: Vector) -> memoryview:
-        """Returns a plain vector as bytes, to store between rounds and compare with later."""
+        """Returns a plain vector as bytes, for storage between rounds and later comparison."""
 
     @abstractmethod
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
-        """Returns the magnitude of each entry, or of its difference from a dumped vector."""
+        """Returns the magnitude of each entry, or of its change since a dumped vector."""
 
     @abstractmethod
     def pack(self, vector: Vector) -> bytes | memoryview:
@@ -220,7 +225,7 @@ class Ring(ABC):
 
 
 class Suite(ABC):
-    """A party's tools in one round: its identity, randomness, ring, and cryptography."""
+    """A party's identity, randomness, ring and cryptography in one round."""
 
     me: Party
     entropy: Entropy
@@ -228,11 +233,11 @@ class Suite(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drops the keys and seeds of the finished round. Channels remain usable."""
+        """Deletes the keys and seeds of the finished round. Channel keys remain usable."""
 
     @abstractmethod
     def key_pair(self) -> KeyPair:
-        """Generates a fresh key-agreement key."""
+        """Generates a fresh key pair for key agreement."""
 
     @abstractmethod
     def public(self, secret: Secret) -> bytes:
@@ -240,11 +245,11 @@ class Suite(ABC):
 
     @abstractmethod
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
-        """Returns the key agreed from our secret and their public half, for one purpose and context only."""
+        """Returns the key agreed from our secret and the peer's public key, bound to one purpose and context."""
 
     @abstractmethod
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
-        """Returns the key agreed between our identity and that of `peer`, for one purpose and context only."""
+        """Returns the key agreed between our identity and that of `peer`, bound to one purpose and context."""
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
@@ -265,13 +270,13 @@ class Suite(ABC):
 
     @abstractmethod
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
-        """Encrypts and authenticates the plaintext, and authenticates the context beside it.
+        """Encrypts and authenticates the plaintext, and authenticates the context with it.
 
-        It is deterministic, and no key and nonce ever seal two plaintexts, whatever the caller does.
+        Sealing is deterministic. A key and nonce never seal two different plaintexts, whatever the caller does.
         """
 
     def seal_pieces(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
+        """Yields the bytes of `seal` piece by piece, for a plaintext that is given in parts."""
         yield self.seal(key, b"".join(plaintext), context)
 
     def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
@@ -280,14 +285,14 @@ class Suite(ABC):
 
     @abstractmethod
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
-        """Returns the plaintext, or raises WireError if anything was changed.
+        """Returns the plaintext; raises WireError if the key, the context or any byte is wrong.
 
-        Writable memory is handed over with the call: the plaintext may be written there.
+        The plaintext may overwrite the sealed bytes if these are writable, so the caller must not use them afterwards.
         """
 
     @abstractmethod
     def tag(self, key: Secret, statement: bytes) -> bytes:
-        """Returns an authentication tag of a statement under a key."""
+        """Returns an authentication tag of a statement under a key (a MAC)."""
 
     @abstractmethod
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
@@ -295,7 +300,7 @@ class Suite(ABC):
 
     @abstractmethod
     def sign(self, statement: bytes) -> bytes:
-        """Signs with our identity."""
+        """Returns a signature of the statement by our identity."""
 
     @abstractmethod
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
@@ -303,11 +308,11 @@ class Suite(ABC):
 
     @abstractmethod
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
-        """Adds the mask streams of some seeds to ring elements, and subtracts those of others, in place."""
+        """Adds the mask streams of the seeds in `plus` to ring elements in place, and subtracts those in `minus`."""
 
     @abstractmethod
     def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
-        """Returns the first elements of the mask stream of a seed, with the type of a vector."""
+        """Returns the first `length` elements of the mask stream of a seed, with the type of `like`."""
 
     @abstractmethod
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
@@ -315,4 +320,4 @@ class Suite(ABC):
 
     @abstractmethod
     def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
-        """Returns the secret from at least `threshold` shares; raises WireError if they cannot be shares of one."""
+        """Returns the secret from at least `threshold` shares; raises WireError if these are not of one secret."""

@@ -1,4 +1,4 @@
-"""Values of settings: conversion to their types, and one normal form for equal values."""
+"""Conversion of settings to their types, and their normal form: equal settings have equal forms."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NAMED = re.compile(rf"`((?:{_KIND})(?: \| (?:{_KIND}))*)`")
 
 
 def convert_value(value: Any, kind: Any) -> Any:
-    """Converts a setting to its type, however it was written; raises msgspec.ValidationError if that fails."""
+    """Converts a setting, however it was written, to its type; raises msgspec.ValidationError if it cannot."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
     if words and isinstance(value, str) and value not in words and str not in kinds:
@@ -35,7 +35,7 @@ def convert_value(value: Any, kind: Any) -> Any:
 def normalize_value(value: Any) -> Any:
     """Returns a setting as JSON data with all defaults, so that equal settings have equal forms.
 
-    Raises msgspec.ValidationError for numbers that JSON does not have.
+    Raises msgspec.ValidationError for a number that JSON cannot represent.
     """
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
@@ -52,7 +52,7 @@ def normalize_value(value: Any) -> Any:
 
 
 def describe_mismatch(error: msgspec.ValidationError) -> str:
-    """Returns a validation error as text with plain type names."""
+    """Returns the text of a validation error in plain words for types."""
     text = _NAMED.sub(lambda found: _kinds(found[1].split(" | ")), str(error))
     return f"{text[:1].lower()}{text[1:]}"
 

@@ -1,1 +1,1 @@
-"""Keys, sealing, masks and shares: a thin layer over pyca/cryptography, with a symbolic twin for audits."""
+"""Keys, sealing, masks and shares: a thin layer over pyca/cryptography. Audits use a symbolic suite in its place."""

@@ -1,8 +1,8 @@
 """TLS certificates: one per party, self-signed, and trusted only because the roster lists it.
 
-They use P-256, because the TLS of gRPC does not support Ed25519. There is no authority: a certificate vouches for no
-other, so no party can issue one in another's name. They do not expire, because the roster decides on membership and
-keys: a date would end a federation without a change by anybody, and sooner on a wrong clock.
+They use P-256, because the TLS of gRPC does not support Ed25519. There is no certificate authority, so no party can
+issue a certificate in another's name. Certificates do not expire: the roster decides on membership and keys, and an
+expiry date would end a federation that nobody changed, or end it early on a wrong clock.
 """
 
 from datetime import UTC, datetime
@@ -31,8 +31,8 @@ _UNREADABLE = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""Errors that forged or damaged certificates cause."""
-# The date of RFC 5280 for certificates without expiry, and one before all clocks.
+"""Errors that the library raises for forged or damaged certificates."""
+# RFC 5280's date for certificates without expiry, and a start date before every clock.
 _FROM, _UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -42,7 +42,7 @@ def tls_key(entropy: Entropy) -> Secret:
 
 
 def self_signed(key: Secret, party: Party, host: str, entropy: Entropy) -> bytes:
-    """Returns a certificate, in DER, that names the party and the host of a key's owner."""
+    """Returns a self-signed certificate, in DER, for a key, with the names of its party and host."""
     private, name = _private(key), _subject_name(party)
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -68,7 +68,7 @@ def self_signed(key: Secret, party: Party, host: str, entropy: Entropy) -> bytes
 
 
 def check_certificate(data: bytes, party: Party, host: str) -> None:
-    """Raises WireError unless the bytes are a certificate as `self_signed` makes for the party and the host."""
+    """Raises WireError unless the bytes are a certificate that `self_signed` could have made for party and host."""
     try:
         found = x509.load_der_x509_certificate(data)
         found.verify_directly_issued_by(found)
@@ -84,7 +84,7 @@ def check_certificate(data: bytes, party: Party, host: str) -> None:
 
 
 def check_owner(certificate: bytes, key: Secret) -> None:
-    """Raises WireError unless a certificate belongs to a private key."""
+    """Raises WireError unless the certificate contains the public half of the private key."""
     try:
         fits = x509.load_der_x509_certificate(certificate).public_key() == _private(key).public_key()
     except _UNREADABLE:

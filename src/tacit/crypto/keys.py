@@ -1,4 +1,4 @@
-"""Long-lived identities of a federation, and the roster of their public halves."""
+"""Long-lived identity keys of the parties, and the roster of their public halves."""
 
 import hashlib
 import hmac
@@ -17,13 +17,13 @@ from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Secret
 
 REMEMBERED = 1 << 14
-"""Most verified signatures that a roster caches."""
-_ANY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: it only checks whether public keys are usable
+"""Most verified signatures that a roster remembers."""
+_ANY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # not a secret: it tests whether public keys are usable
 
 
 @dataclass(frozen=True)
 class Member:
-    """The public half of an identity, as the roster lists it."""
+    """The public half of an identity, as listed in the roster."""
 
     name: Party
     verify_key: bytes
@@ -31,11 +31,11 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of both keys, for people to compare."""
+        """Short hash of both keys, which people compare by eye."""
         return hashlib.sha256(frame_parts(self.verify_key, self.channel_key)).hexdigest()[:16]
 
     def problems(self) -> list[str]:
-        """Returns the problems of the keys."""
+        """Returns the problems of the keys, if they are unusable."""
         try:
             Ed25519PublicKey.from_public_bytes(self.verify_key)
             exchange_keys(_ANY, self.channel_key)
@@ -46,7 +46,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's long-lived secrets: one to sign with (Ed25519), one to seal envelopes with (X25519)."""
+    """A party's long-lived secret keys: one for signatures (Ed25519), one for sealing envelopes (X25519)."""
 
     name: Party
     signing: Secret
@@ -65,7 +65,7 @@ class Identity:
 
 
 class Roster(Mapping[Party, Member]):
-    """The public halves of everyone in a federation, in order, the server included if there is one."""
+    """Public identities of all members of a federation, in order, including the server if there is one."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._members = {member.name: member for member in members}
@@ -82,13 +82,13 @@ class Roster(Mapping[Party, Member]):
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
-        # In a simulation, every receiver verifies the same signature. Statements may be long, so only a hash is cached.
+        # In a simulation every receiver verifies the same signature. Statements may be long, so hashes are cached.
         known = hashlib.sha256(frame_parts(signer.encode(), statement, signature)).digest()
         if known in self._verified:
             return
         try:
             Ed25519PublicKey.from_public_bytes(self[signer].verify_key).verify(signature, statement)
-        except (InvalidSignature, ValueError):  # or a key of the wrong length
+        except (InvalidSignature, ValueError):  # ValueError: a key of the wrong length
             raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
         self._verified[known] = None
         if len(self._verified) > REMEMBERED:
@@ -99,14 +99,14 @@ class Roster(Mapping[Party, Member]):
 
 
 class Keys:
-    """A party's own keys and the roster, over all rounds, with a cache of agreed keys."""
+    """A party's own identity keys and the roster, for all rounds, with a cache of agreed keys."""
 
     def __init__(self, identity: Identity, roster: Roster) -> None:
         self.me, self.roster, self._identity = identity.name, roster, identity
         self._shared: dict[Party, bytes] = {}
         self._channels: dict[tuple[Party, bytes], Secret] = {}
 
-    # Loading a key computes its public half, which takes as long as using it.
+    # Loading a private key computes its public half, which takes as long as using it. So loaded keys are cached.
 
     @cached_property
     def _signing(self) -> Ed25519PrivateKey:
@@ -117,11 +117,11 @@ class Keys:
         return X25519PrivateKey.from_private_bytes(self._identity.channel.reveal())
 
     def sign(self, statement: bytes) -> bytes:
-        """Returns our Ed25519 signature."""
+        """Returns an Ed25519 signature by our identity."""
         return self._signing.sign(statement)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
-        """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
+        """Returns a key derived with HKDF from the X25519 secret of our identity and the peer's."""
         own, public = self.roster[self.me].channel_key, self.roster[peer].channel_key
         if peer not in self._shared:
             self._shared[peer] = extract_key(exchange_keys(self._channel, public))
@@ -129,7 +129,7 @@ class Keys:
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
-        # Needed for every envelope, so it is cached.
+        # Every envelope needs this key, so it is cached.
         if (peer, session) not in self._channels:
             self._channels[peer, session] = self.pairwise(peer, "tacit/v1/channel", session)
         return self._channels[peer, session]
@@ -139,12 +139,12 @@ def exchange_keys(private: X25519PrivateKey, public: bytes) -> bytes:
     """Returns the X25519 shared secret; raises WireError for an unusable public key."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError as error:  # wrong length, or a point of small order
+    except ValueError as error:  # a wrong length, or a point of small order
         raise WireError(f"not a usable public key: {error}") from None
 
 
-# HKDF of RFC 5869 with no salt and one block of output, in its two steps: many keys are derived from one secret, and
-# the library's object takes five times as long.
+# HKDF of RFC 5869, without salt and with one block of output, in its two steps. Many keys are derived from one secret,
+# and the library's HKDF class takes five times as long.
 
 
 def extract_key(shared: bytes) -> bytes:

@@ -1,18 +1,19 @@
 """Deterministic authenticated encryption that is safe across restarts: the nonce is derived from the plaintext.
 
-A party that is restored after a crash sends its messages again. If it is restored wrongly it may send others, and with
-a counter or a repeated stream AES-GCM would then use one key and nonce for two plaintexts, which exposes both. Here the
-nonce is a pseudorandom function of context and plaintext: equal inputs give equal bytes, different ones another nonce
-(two collide with probability 2^-96). This is the construction of SIV (Rogaway and Shrimpton 2006): the nonce of
-AES-256-GCM is keyed BLAKE2b of context and plaintext. A long plaintext is first hashed by a universal hash, as in
-AES-GCM-SIV, here GMAC under its own key, which is much faster and still a pseudorandom function.
+A party that is restored after a crash sends its messages again. If it was restored incorrectly, it may send different
+ones. With a counter or a repeated stream, AES-GCM would then use one key and nonce for two plaintexts, which exposes
+both. Here the nonce is a pseudorandom function of context and plaintext. Equal inputs give equal bytes, and different
+inputs give different nonces (two collide with probability 2^-96). This is the SIV construction (Rogaway and Shrimpton
+2006): the nonce of AES-256-GCM is keyed BLAKE2b of context and plaintext. A long plaintext is first hashed by a
+universal hash, as in AES-GCM-SIV. The hash is GMAC under a separate key, which is much faster, and the result is still
+a pseudorandom function.
 
-Messages longer than a piece are sealed piece by piece, so that no copy is needed and each piece is authenticated before
-it is used: under a key derived from that nonce, the context and the total length, with the piece number as nonce, as in
-STREAM (Hoang, Reyhanitabar, Rogaway and Vizár 2015).
+A message longer than one piece is sealed piece by piece, as in STREAM (Hoang, Reyhanitabar, Rogaway and Vizár 2015). So
+no copy is needed, and each piece is authenticated before it is used. The key of the pieces is derived from the nonce,
+the context and the total length; the nonce of a piece is its number.
 
-`python -m benchmarks sealing` compares alternatives. A long message takes about twice as long as with an external
-nonce, several times as long with SHA-256 instead of GMAC, and twenty times as long with the library's AES-GCM-SIV.
+`python -m benchmarks sealing` compares alternatives. Sealing a long message takes about twice as long as with a nonce
+from outside, but SHA-256 instead of GMAC takes several times as long, and the library's AES-GCM-SIV twenty times.
 """
 
 import hashlib
@@ -31,9 +32,9 @@ from tacit.core.suite import Buffer
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 SHORT = 4096
-"""Longest plaintext, in bytes, that is hashed without GMAC."""
+"""Longest plaintext, in bytes, that BLAKE2b hashes directly, without GMAC."""
 LEFT = 64
-"""Bytes at the end of the sealed message that opening in place does not overwrite."""
+"""Bytes at the end of a sealed message that opening in place leaves unchanged."""
 ALIGNED = 16
 """Alignment, in bytes, of the end of a long plaintext."""
 
@@ -41,7 +42,7 @@ ALIGNED = 16
 def gmac(key: bytes, parts: Iterable[Buffer]) -> bytes:
     """Returns a 16-byte universal hash of some bytes under a key.
 
-    GMAC is AES-GCM that only authenticates. Its nonce is always the same, so the tag must stay secret.
+    GMAC is AES-GCM without a plaintext. Its nonce is constant here, so the tag must stay secret.
     """
     hashing = Cipher(AES(key), GCM(bytes(NONCE_BYTES))).encryptor()
     for part in parts:
@@ -51,7 +52,7 @@ def gmac(key: bytes, parts: Iterable[Buffer]) -> bytes:
 
 
 class Sealing:
-    """Seals and opens under one key."""
+    """Authenticated encryption and decryption under one key."""
 
     __slots__ = ("_cipher", "_hash_key", "_nonce_key")
 
@@ -60,9 +61,9 @@ class Sealing:
         self._cipher, self._hash_key, self._nonce_key = AESGCM(keys[:32]), keys[32:64], keys[64:]
 
     def nonce(self, plaintext: Sequence[Buffer], context: bytes) -> bytes:
-        """Returns the nonce under which a plaintext, in one or more parts, is sealed in its context."""
+        """Returns the nonce for a plaintext, in one or more parts, and its context."""
         length = sum(map(len, plaintext))
-        # The lengths make the encoding injective, and separate short plaintexts from long ones.
+        # The lengths make the encoding injective, and keep short and long plaintexts apart.
         lengths = len(context).to_bytes(8) + length.to_bytes(8)
         hashed = plaintext if length <= SHORT else (gmac(self._hash_key, plaintext),)
         joined = b"".join((lengths, context, *hashed))
@@ -74,11 +75,11 @@ class Sealing:
         return AESGCM(hashlib.blake2b(label, key=self._nonce_key, digest_size=32).digest())
 
     def seal(self, plaintext: Buffer, context: bytes) -> bytes:
-        """Returns nonce, ciphertext and tag; of a long plaintext, ciphertext and tag of each piece."""
+        """Returns nonce, ciphertext and tag; for a long plaintext, the nonce, then ciphertext and tag of each piece."""
         return b"".join(self.pieces((plaintext,), context))
 
     def pieces(self, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
+        """Yields the bytes of `seal` piece by piece, for a plaintext that is given in parts."""
         nonce, length = self.nonce(plaintext, context), sum(map(len, plaintext))
         yield nonce
         if length <= PIECE:
@@ -89,9 +90,9 @@ class Sealing:
             yield cipher.encrypt(number.to_bytes(NONCE_BYTES), piece, None)
 
     def open(self, sealed: Buffer, context: bytes) -> Buffer:
-        """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's.
+        """Returns the plaintext; raises WireError if the key, the context or any bit is wrong.
 
-        A long one overwrites the sealed bytes if they are writable, except for the last `LEFT` bytes.
+        If the sealed bytes are writable, a long plaintext overwrites them, except for the last `LEFT` bytes.
         """
         view = memoryview(sealed)
         nonce, rest = bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:]
@@ -99,7 +100,7 @@ class Sealing:
             if len(rest) <= PIECE + TAG_BYTES:
                 return self._cipher.decrypt(nonce, rest, context)
             return self._open_pieces(nonce, rest, context)
-        except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or for a tag
+        except (InvalidTag, ValueError):  # ValueError: too short to hold a nonce or a tag
             raise WireError("sealed bytes are not authentic") from None
 
     def _open_pieces(self, nonce: bytes, sealed: memoryview, context: bytes) -> memoryview:
@@ -108,7 +109,7 @@ class Sealing:
         cipher = self._piecewise(nonce, length, context)
         spent = not sealed.readonly and (count - 1) * TAG_BYTES >= LEFT
         memory = sealed if spent else np.empty(length + ALIGNED, np.uint8).data
-        # A long message ends with a vector, which is read faster if it is aligned.
+        # A long message ends with a vector, and reading an aligned vector is faster.
         start = -(np.frombuffer(memory, np.uint8).ctypes.data + length) % ALIGNED
         plaintext = memory[start : start + length]
         scratch = memoryview(bytearray(PIECE if spent else 0))
@@ -118,12 +119,12 @@ class Sealing:
             clear = scratch[: len(place)] if spent else place
             cipher.decrypt_into(number.to_bytes(NONCE_BYTES), piece, None, clear)
             if spent:
-                place[:] = clear  # overwrites only pieces that were opened already
+                place[:] = clear  # overwrites only pieces that are already opened
         return plaintext if spent else plaintext.toreadonly()
 
 
 def _split_pieces(parts: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Yields the concatenation of parts as pieces, copying only where a piece spans several parts."""
+    """Yields the concatenation of the parts as pieces. Copies only where a piece spans several parts."""
     waiting: list[Buffer] = []
     free = PIECE
     for part in parts:

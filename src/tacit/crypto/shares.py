@@ -1,9 +1,9 @@
 """Shamir's secret sharing of 32-byte secrets over the integers modulo the smallest prime above 2^256.
 
-The secret is the constant term of a random polynomial of degree threshold - 1; the share of holder x is its value at x,
-as 33 bytes. Any `threshold` shares recover the polynomial, fewer reveal nothing about the secret. Shares carry no
-proof: a wrong one changes the result, so callers must check it against a commitment or a public key. Python's integers
-are not constant-time: there is no protection against an adversary that can time this process.
+The secret is the constant term of a random polynomial of degree threshold - 1. The share of holder x is the value at x,
+as 33 bytes. Any `threshold` shares recover the polynomial; fewer reveal nothing about the secret. Shares carry no
+proof. A wrong share changes the result, so callers must check the result against a commitment or a public key. Python's
+integer arithmetic is not constant-time, so there is no protection against an adversary that can time this process.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ SHARE_BYTES = 33
 MAX_HOLDER = 2**32 - 1
 
 _DRAW_BYTES = 48
-_RUN = 16  # multiplications by holder numbers between two reductions; measured: half the time of reducing at each
+_RUN = 16  # multiplications by holder numbers between two reductions; measured at half the time of reducing each time
 
 
 def split(
@@ -33,9 +33,9 @@ def split(
     if not 1 <= threshold <= len(holders):
         raise ValueError(f"the threshold must be between 1 and the {len(holders)} holders, not {threshold}")
     # 384 random bits modulo a 257-bit prime are uniform up to 2^-127. Rejection sampling would be exactly uniform, but
-    # would consume a random number of bytes, and a replay must consume the same bytes.
+    # it consumes a random number of bytes, and a replay must consume the same number.
     sampled = random_bytes(_DRAW_BYTES * (threshold - 1))
-    # With fewer bytes the polynomial would be shorter, and need fewer shares, unnoticed.
+    # With fewer bytes the polynomial would have a lower degree, so fewer shares would recover the secret.
     if len(sampled) != _DRAW_BYTES * (threshold - 1):
         raise ValueError(f"asked for {_DRAW_BYTES * (threshold - 1)} random bytes, got {len(sampled)}")
     falling = [int.from_bytes(sampled[i : i + _DRAW_BYTES]) % PRIME for i in range(0, len(sampled), _DRAW_BYTES)]
@@ -45,7 +45,7 @@ def split(
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Returns the secret from the `threshold` lowest-numbered shares; raises WireError if they have none."""
+    """Returns the secret from the `threshold` lowest-numbered shares; raises WireError if they are inconsistent."""
     if threshold < 1:
         raise ValueError(f"the threshold must be at least 1, not {threshold}")
     if len(shares) < threshold:
@@ -61,8 +61,8 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
 
 
 def _value(runs: Sequence[Sequence[int]], x: int) -> int:
-    """Returns the polynomial at x by Horner's rule; coefficients come from the highest down, in runs."""
-    # A holder's number is small, so a run grows the value by a few words only, and one reduction serves it all.
+    """Returns the polynomial at x by Horner's rule. The coefficients are in runs, highest degree first."""
+    # Holder numbers are small, so a run lets the value grow by a few words only, and one reduction per run suffices.
     value = 0
     for run in runs:
         for coefficient in run:
@@ -80,11 +80,11 @@ def _parse(holder: int, share: bytes) -> int:
     return value
 
 
-@lru_cache(maxsize=128)  # a server recovers many secrets from the same holders; for sparse graphs, a few sets of them
+@lru_cache(maxsize=128)  # a server recovers many secrets from the same holders, or a few sets of holders
 def _at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the Lagrange coefficients that take values at the holders to the value at zero."""
-    # Coefficient i is the product of all x over x_i Π (x_j - x_i), j ≠ i. Inverting the product of all these
-    # denominators and dividing step by step costs one inversion instead of one per holder.
+    """Returns the Lagrange coefficients that interpolate at zero from values at the holders."""
+    # Coefficient i is the product of all x, divided by x_i Π (x_j - x_i), j ≠ i. Inverting the product of all these
+    # denominators, and dividing step by step, costs one inversion instead of one per holder.
     denominators = []
     for x in holders:
         value = x

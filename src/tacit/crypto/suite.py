@@ -1,4 +1,4 @@
-"""The real `Suite`: X25519, HKDF-SHA-256, AES-256-GCM, Ed25519, AES-256-CTR masks and Shamir shares."""
+"""The concrete `Suite`: X25519, HKDF-SHA-256, AES-256-GCM, Ed25519, AES-256-CTR masks and Shamir shares."""
 
 import hashlib
 import hmac
@@ -27,15 +27,15 @@ class RealSuite(Suite):
         self.me, self.entropy, self.ring = keys.me, entropy, ring
         self._keys = keys
         self._secrets = entropy.substream("secrets")
-        # A separate stream, so that a round makes the same choices with and without noise.
+        # A separate stream, so that other samples are the same with and without noise.
         ring.draws_from(_words_from(entropy.substream("noise")))
         self.made: list[Secret] = []
-        """The secrets sampled so far, in order."""
+        """Secrets sampled so far, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
         self._channels: dict[bytes, Sealing] = {}
 
     def _load(self, secret: Secret) -> tuple[X25519PrivateKey, bytes]:
-        # Loading a private key recomputes its public half, which costs as much as an agreement; one key serves many.
+        # Loading a private key recomputes its public half, which costs as much as a key agreement. So it is cached.
         raw = secret.reveal()
         if raw not in self._loaded:
             private = X25519PrivateKey.from_private_bytes(raw)
@@ -43,7 +43,7 @@ class RealSuite(Suite):
         return self._loaded[raw]
 
     def forget(self) -> None:
-        """Drops the keys and seeds of the round, unless they are recorded."""
+        """Deletes the keys and seeds of the round, unless they are recorded for an audit."""
         self._loaded.clear()
         if not isinstance(self.entropy, RecordingEntropy):
             self.made.clear()
@@ -65,7 +65,7 @@ class RealSuite(Suite):
         return expand_key(extract_key(exchange_keys(private, public)), label, context, own, public)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
-        """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
+        """Returns a key derived with HKDF from the X25519 secret of our identity and the peer's."""
         return self._keys.pairwise(peer, label, context)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
@@ -83,13 +83,13 @@ class RealSuite(Suite):
         return self.made[-1]
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
-        """Returns SHA-256 of a seed in its context; hiding because seeds are uniform 256-bit strings."""
+        """Returns SHA-256 of a seed and its context. It is hiding because seeds are uniform 256-bit strings."""
         digest = Hash(SHA256())
         digest.update(frame_parts(b"tacit/v1/commit", context, secret.reveal()))
         return digest.finalize()
 
     def _under(self, key: Secret) -> Sealing:
-        # Channel keys serve many envelopes and are cached; other keys serve one.
+        # A channel key serves many envelopes, so its cipher is cached; any other key serves one.
         return self._channels.get(key.reveal()) or Sealing(key.reveal())
 
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
@@ -97,15 +97,15 @@ class RealSuite(Suite):
         return self._under(key).seal(plaintext, context)
 
     def seal_pieces(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
+        """Yields the bytes of `seal` piece by piece, for a plaintext that is given in parts."""
         return self._under(key).pieces(plaintext, context)
 
     def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
-        """Returns the nonce, which is derived from the plaintext."""
+        """Returns the nonce as a fingerprint: it is derived from the plaintext."""
         return self._under(key).nonce(plaintext, context)
 
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
-        """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
+        """Returns the plaintext; raises WireError if the key, the context or any bit is wrong."""
         return self._under(key).open(sealed, context)
 
     def tag(self, key: Secret, statement: bytes) -> bytes:
@@ -118,7 +118,7 @@ class RealSuite(Suite):
             raise WireError("the tag is invalid")
 
     def sign(self, statement: bytes) -> bytes:
-        """Returns our Ed25519 signature."""
+        """Returns an Ed25519 signature by our identity."""
         return self._keys.sign(statement)
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
@@ -126,11 +126,11 @@ class RealSuite(Suite):
         self._keys.roster.verify(signer, statement, signature)
 
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
-        """Adds and subtracts mask streams in place, chunk by chunk."""
+        """Adds the mask streams of some seeds in place, and subtracts others, chunk by chunk."""
         masks.add_masks(vector, [seed.reveal() for seed in plus], [seed.reveal() for seed in minus])
 
     def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
-        """Returns the first elements of the mask stream of a seed."""
+        """Returns the first elements of a seed's mask stream."""
         return masks.stream(seed.reveal(), length, like.dtype.itemsize)
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
@@ -143,7 +143,7 @@ class RealSuite(Suite):
 
 
 def _words_from(entropy: SeededEntropy) -> Words:
-    """Returns a source of words derived from some entropy: one key stream per call."""
+    """Returns a source of words that is derived from `entropy`. Each call uses a new key stream."""
 
     def words(count: int) -> NDArray[np.uint64]:
         return masks.stream(entropy.bytes(masks.KEY_BYTES), count, 8).view(np.uint64)

@@ -1,4 +1,4 @@
-"""Designs of who meets whom: participation over rounds, groups, and graphs."""
+"""Designs: who takes part in which round, which users form groups, and which nodes are neighbours."""
 
 from tacit.designs.circle import Circle, secure_degree
 from tacit.designs.families import Family

@@ -1,8 +1,8 @@
-"""The sparse neighbour graph of Bell et al. 2020 (SecAgg+), as every client computes it for itself.
+"""The sparse neighbour graph of Bell et al. 2020 (SecAgg+), which every client computes for itself.
 
-With n users and a mask for each pair, a client of secure aggregation works for n − 1 others. Joining each one to about
-log n others is enough, as long as nobody could choose who its neighbours are. The order on the circle is therefore a
-function of a public seed, which no party may pick alone nor know before it is settled who the members are.
+With a mask for each pair of n users, a client of secure aggregation computes n − 1 masks. About log n neighbours per
+client are enough if nobody can choose who its neighbours are. So a public seed determines the order on the circle. No
+party may choose the seed alone, or know it before the members are fixed.
 """
 
 import hashlib
@@ -16,14 +16,24 @@ from tacit.core.errors import ConfigError
 
 
 class Circle:
-    """Members on a circle in an order drawn from the seed, each joined to the degree/2 next ones on either side.
+    """Members on a circle, in an order given by the seed. Each is joined to the degree/2 next ones on either side.
 
-    Why `weakest` is the number to check before unmasking a set of chosen members. Stand at an honest chosen member and
-    look at the degree/2 places that follow: all of them are its neighbours. If they hold more chosen members than
-    corrupted ones, one of them is chosen and honest, and shares with it a mask that the adversary does not know. So
-    each honest chosen member is joined to the next one along the circle, and they are one connected piece. Take a sum
-    over some but not all of a connected piece: an edge leads out of it, and the mask of that edge appears only once and
-    does not cancel. The server can learn the sum of all honest chosen members, and of no arc of them.
+    >>> circle = Circle(range(8), 4, b"public seed")
+    >>> len(circle.neighbours(0)), circle.weakest(range(8))
+    (4, 2)
+
+    Before a client helps to unmask the sum of a set of chosen members, it checks `weakest`. The argument is as follows.
+    Take an honest chosen member and the degree/2 places that follow it. All of them are its neighbours. If they contain
+    more chosen members than corrupted ones, at least one of them is chosen and honest, and shares a mask with it that
+    the adversary does not know. So each honest chosen member is connected to the next one along the circle, and all of
+    them form one connected component. In a sum over a proper subset of the component, some edge leads out of the
+    subset, and its mask appears once and does not cancel. So the server can learn the sum of all honest chosen members,
+    but not that of a proper subset.
+
+    Args:
+        members: The numbers of the members.
+        degree: Neighbours of each member, rounded up to an even number; None joins all pairs.
+        seed: The public seed.
     """
 
     def __init__(self, members: Sequence[int], degree: int | None, seed: bytes) -> None:
@@ -39,12 +49,12 @@ class Circle:
         self._place[order] = np.arange(n)
         even = n if degree is None else degree + degree % 2
         self.complete = even >= n - 1
-        """Whether everybody is joined to everybody."""
+        """Whether all pairs are joined."""
         self.degree = max(n - 1, 0) if self.complete else even
-        """How many neighbours each member has."""
+        """Number of neighbours of each member."""
 
     def holders(self, member: int) -> list[int]:
-        """Returns a member and its neighbours, sorted: those who hold shares of its secrets."""
+        """Returns the holders of shares of a member's secrets, sorted: the member itself and its neighbours."""
         at = int(np.searchsorted(self._members, member))
         if at == len(self._members) or self._members[at] != member:
             raise KeyError(member)
@@ -56,11 +66,11 @@ class Circle:
         return sorted(found)
 
     def neighbours(self, member: int) -> list[int]:
-        """Returns those a member shares masks with, sorted, itself left out."""
+        """Returns the neighbours of a member, sorted: those it shares masks with."""
         return [other for other in self.holders(member) if other != member]
 
     def weakest(self, chosen: Collection[int]) -> int:
-        """Returns the smallest number of chosen members in any run of degree/2 places, or all in a complete graph."""
+        """Returns the fewest chosen members in any run of degree/2 places; in a complete graph, the number of all."""
         marks = np.isin(self._around, np.fromiter(chosen, dtype=np.int64, count=len(chosen)))
         if self.complete:
             return int(marks.sum())
@@ -70,37 +80,50 @@ class Circle:
 
 
 SAMPLE = 40
-"""Consents that a user of a sparse graph checks, of those of two thirds of all users that it must receive."""
+"""Number of consents that a user of a sparse graph verifies, out of those that the server has to send it."""
 
 
 def two_thirds(users: int) -> int:
-    """Returns two thirds of a number, and one more."""
+    """Returns the smallest integer above two thirds of a number."""
     return 2 * users // 3 + 1
 
 
 def secure_degree(
     n: int, corrupted: float, dropouts: float, security_bits: int = 80, failure_bits: int = 20
 ) -> tuple[int, int]:
-    """Returns the smallest even degree k, and the threshold t, for which a circle of n users is safe and finishes.
+    """Returns the smallest even degree k, and the threshold t, with which a circle of n users is safe and completes.
 
-    `corrupted` and `dropouts` are fractions of the users. The server says who takes part: as few as two thirds, and all
-    the corrupted ones among them. Over the random order of such a circle, what users look at, and all its places,
+    >>> secure_degree(1000, corrupted=0.05, dropouts=0.1)
+    (144, 108)
 
-    (a) except with probability 2^-security_bits, each secret has at most 2t − (k+1) − 1 corrupted holders, so that
-        the holders cannot be split over two different sets (each set takes t answers, and only corrupted holders answer
-        for both, so that would take 2t ≤ holders + corrupted), and each run of k/2 places has at most half as many; and
-        of two different sets of one U2, one has so few honest users behind it that of nobody's holders as many as it
-        takes with the corrupted ones to reach t look at none but good signatures for it (as for users with different
-        U2, each lists two thirds of all in its U3, and its neighbours in it must have sealed shares for the same U2,
-        which is what stops two stories);
-    (b) except with probability 2^-failure_bits, t holders of each secret survive, and more members of each run survive
-        than may be corrupted in it, so that `Circle.weakest` of the survivors is above t − k/2 − 1.
+    In the worst case the server admits only two thirds of the users, with all corrupted ones among them. The guarantees
+    hold over the random order of the circle and the signatures that users sample, for all places of the circle:
 
-    A malicious server can try the circles of many sets of users offline. 40 of the 80 bits are for that. Where no
-    sparse graph suffices, the degree is n − 1 and t is that of the complete graph. Raises ConfigError if even that one
-    is not both safe and certain to finish.
+    (a) Safety, except with probability 2^-security_bits. Each secret has at most 2t − (k+1) − 1 corrupted holders.
+        Then its holders cannot unmask two different sets: each set takes t answers, and only corrupted holders answer
+        for both, which would take 2t ≤ holders + corrupted. Each run of k/2 places has at most half as many corrupted
+        users. The server cannot get two different sets for the same U2 accepted either. An honest user consents to one
+        set only, so one of the two sets has few valid consents. Each user verifies a sample of the consents, and for no
+        secret do enough holders sample only valid ones to reach t together with the corrupted holders. Users with
+        different U2 are no help to the server: each accepts only a U3 of two thirds of all users, in which its
+        neighbours must have sealed shares for the same U2.
+    (b) Completion, except with probability 2^-failure_bits. Of each secret, t holders survive. In each run more members
+        survive than may be corrupted there, so that `Circle.weakest` of the survivors is above t − k/2 − 1.
+
+    A malicious server can evaluate the circles of many sets of users offline; 40 of the default 80 bits allow for that.
+    If no sparse graph suffices, the degree is n − 1 and t is that of the complete graph.
+
+    Args:
+        n: Number of users.
+        corrupted: Fraction of the users that may be corrupted.
+        dropouts: Fraction of the users that may drop out.
+        security_bits: Bits of security of (a).
+        failure_bits: Bits of certainty of (b).
+
+    Raises:
+        ConfigError: Even a complete graph is not both safe and certain to complete.
     """
-    # The nudge undoes rounding such as 0.29 · 100 = 28.999…, which would lose a corrupted user.
+    # The small addend undoes rounding such as 0.29 · 100 = 28.999…, which would drop a corrupted user.
     c, d = (math.floor(fraction * n + 1e-9) for fraction in (corrupted, dropouts))
     t = (n + c) // 2 + 1
     if n < 2 or min(c, d) < 0 or t > n - d:
@@ -109,7 +132,7 @@ def secure_degree(
             f"corrupted + 2·dropouts must stay below {n}"
         )
     if two_thirds(n) > n - d or c >= two_thirds(n):
-        return n - 1, t  # too few would be left to prove agreement
+        return n - 1, t  # too few users would be left to prove their agreement
 
     deceived = _deception_probability(n, c)
 
@@ -119,13 +142,13 @@ def secure_degree(
     def works(k: int) -> bool:
         return threshold(k) is not None
 
-    # Double, then halve, so that the cost grows with log k and the large, slow degrees are tried only if needed.
+    # Doubling and then bisecting makes the cost grow with log k, and avoids large degrees, which are slow to check.
     degrees = range(2, two_thirds(n) - 1, 2)
     above = 1
     while above <= len(degrees) and not works(degrees[above - 1]):
         above *= 2
     first = bisect_left(degrees, True, lo=above // 2, hi=min(above, len(degrees)), key=works)
-    # Whole numbers make a larger degree fail now and then where a slightly smaller one works, so look back a little.
+    # Because of rounding, a larger degree may fail where a slightly smaller one works. So smaller ones are tried.
     while earlier := [i for i in range(max(0, first - 8), first) if works(degrees[i])]:
         first = earlier[0]
     best = threshold(degrees[first]) if first < len(degrees) else None
@@ -135,20 +158,20 @@ def secure_degree(
 def _deception_probability(n: int, c: int) -> float:
     """Returns the largest probability that a user is deceived, over all numbers of users that the server may admit.
 
-    The maximum may be at any of them: with more users, a smaller part of their consents is checked.
+    The maximum may be at any number: with more users, a smaller fraction of the consents is verified.
     """
     users = np.arange(two_thirds(n), n + 1)
     shown = 2 * users // 3 + 1
     good = np.minimum((users + c) // 2, shown)
     chance = np.ones(len(users))
-    for i in range(SAMPLE):  # if there are fewer than SAMPLE, all are checked
+    for i in range(SAMPLE):  # with fewer than SAMPLE consents, all are verified
         chance *= np.where(i < shown, np.maximum(good - i, 0) / np.maximum(shown - i, 1), 1.0)
     return float(chance.max())
 
 
 def _threshold(n: int, k: int, c: int, d: int, deceived: float, exposed: float, stuck: float) -> int | None:
-    """Returns the smallest safe threshold for degree k, or None if too few would survive to reach it."""
-    from scipy.stats import binom, hypergeom  # slow to import, and not needed to join a circle
+    """Returns the smallest safe threshold for degree k; None if too few holders would survive to reach it."""
+    from scipy.stats import binom, hypergeom  # slow to import, and not needed to compute a circle
 
     holders, run, fewest = k + 1, k // 2, two_thirds(n)
 
@@ -156,9 +179,9 @@ def _threshold(n: int, k: int, c: int, d: int, deceived: float, exposed: float, 
         spare = t - run - 1  # half of 2t − (k+1) − 1
         return float(hypergeom.sf(2 * spare, fewest, c, holders) + hypergeom.sf(spare, fewest, c, run))
 
-    # A larger threshold is harder to split, and harder to reach, so the smallest safe one decides.
+    # With a larger threshold splits are rarer, but fewer rounds complete. So the smallest safe threshold is best.
     t = bisect_left(range(holders + 1), True, lo=run + 1, key=lambda t: splits(t) <= exposed / 2)
-    # t less the 2t − (k+1) − 1 corrupted ones are holders − t + 1.
+    # t minus the 2t − (k+1) − 1 corrupted holders is holders − t + 1.
     if t > holders or binom.sf(holders - t, holders, deceived) > exposed / 2:
         return None
     spare = t - run - 1

@@ -1,7 +1,7 @@
-"""Finite fields, and the partitions into groups that follow from them.
+"""Finite fields, and partitions into groups that are constructed from them.
 
-Everything here is a list of partitions of 0 … n−1 in which no pair meets twice; `tacit.designs.groups` chooses among
-them and checks what it chose.
+Each construction is a list of partitions of 0 … n−1 in which no pair is in the same group twice. `tacit.designs.groups`
+selects one of them and verifies it.
 """
 
 from collections.abc import Iterator
@@ -17,38 +17,38 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class Field:
-    """GF(q). Elements are 0 … q−1, read as polynomials over GF(p) with their coefficients as digits in base p."""
+    """The field GF(q). An element is an integer 0 … q−1, whose base-p digits are the coefficients of a polynomial."""
 
     def __init__(self, q: int) -> None:
         ((self.p, self.degree),) = factors(q)
         self.q = q
         self._scale = self.p ** np.arange(self.degree)
         self.powers = self._powers()
-        """The powers θ⁰, θ¹, … θ^(q−2) of a generator: all elements but 0."""
+        """Powers θ⁰, θ¹, … θ^(q−2) of a generator θ: all elements but 0."""
 
     @cached_property
     def add(self) -> Ints:
-        """The table of sums."""
+        """Addition table."""
         digits = self._digits(np.arange(self.q))
         return ((digits[:, None] + digits[None]) % self.p) @ self._scale
 
     @cached_property
     def times(self) -> Ints:
-        """The table of products."""
+        """Multiplication table."""
         table = np.zeros((self.q, self.q), dtype=np.int64)
         exponents = np.arange(self.q - 1)
         table[np.ix_(self.powers, self.powers)] = self.powers[(exponents[:, None] + exponents) % (self.q - 1)]
         return table
 
     def log(self, element: int) -> int:
-        """Returns u with θ^u equal to the element."""
+        """Returns the exponent u with θ^u equal to the element."""
         return int(np.flatnonzero(self.powers == element)[0])
 
     def _digits(self, elements: Ints) -> Ints:
         return elements[:, None] // self._scale % self.p
 
     def _powers(self) -> Ints:
-        """Tries one monic polynomial after the other, until x modulo it runs through all elements but 0."""
+        """Returns the powers of x modulo the first monic polynomial for which they are all elements but 0."""
         for low in product(range(self.p), repeat=self.degree):
             reduced = -np.array(low) % self.p  # x^degree, modulo the polynomial
             element, seen = np.zeros(self.degree, dtype=np.int64), []
@@ -71,7 +71,7 @@ def field(q: int) -> Field:
 
 
 def factors(number: int) -> list[tuple[int, int]]:
-    """Returns the primes of a number with their exponents."""
+    """Returns the prime factors of a number, with their exponents."""
     found, p = [], 2
     while number > 1:
         if p * p > number:
@@ -86,33 +86,34 @@ def factors(number: int) -> list[tuple[int, int]]:
 
 
 def is_prime_power(number: int) -> bool:
-    """Returns whether there is a field of that many elements."""
+    """Returns whether a number is a prime power, so that a field of that order exists."""
     return len(factors(number)) == 1
 
 
 def affine_lines(q: int, dimension: int) -> Iterator[Partition]:
     """Yields the classes of parallel lines of the affine space over GF(q): q^dimension users in groups of q.
 
-    Two points lie on one line, so every pair meets exactly once.
+    Two points lie on exactly one line, so every pair of users is in the same group exactly once.
     """
     gf = field(q)
     scale = q ** np.arange(dimension)
     points = np.arange(q**dimension)[:, None] // scale % q
     for direction in points[1:]:
         if direction[np.flatnonzero(direction)[0]] != 1:
-            continue  # a multiple of one that was taken
+            continue  # a multiple of an earlier direction
         steps = gf.times[np.arange(q)[:, None], direction]
         lines = gf.add[points[:, None], steps[None]] @ scale
-        # Each line comes once from each of its points; keep the copy that starts from its smallest one.
+        # Each line appears once for each of its points; only the copy that starts at its smallest point is kept.
         yield lines[lines.min(axis=1) == np.arange(len(points))].tolist()
 
 
 def transversal(size: int, m: int, short: int = 0) -> Iterator[Partition]:
-    """Yields m partitions of size·m − short users into m groups; the last `short` groups have one user less.
+    """Yields m partitions of size·m − short users into m groups. The last `short` groups have one user less.
 
-    Users are `size` columns of m. Class b joins x + a_j·b over the columns j, for constants a_j whose differences can
-    be divided by, so two users of different columns meet once and users of one column never. Works if no prime power
-    in m is smaller than `size` (`transversal_size`): computed in the product of the fields of these orders.
+    The users form `size` columns of m. Partition b has the groups {x + a_j·b in column j, for all j}, with constants
+    a_j whose differences are invertible. So two users of different columns are in the same group once, and users of one
+    column never. The arithmetic is that of the product of the fields whose orders are the prime powers in m. None of
+    these may be smaller than `size` (`transversal_size`).
     """
     fields = [field(p**e) for p, e in factors(m)]
     scale = np.cumprod([1] + [gf.q for gf in fields[:-1]])
@@ -127,15 +128,16 @@ def transversal(size: int, m: int, short: int = 0) -> Iterator[Partition]:
 
 
 def transversal_size(m: int) -> int:
-    """Returns the largest size for which `transversal` works: the smallest prime power in m."""
+    """Returns the largest size for which `transversal` works: the smallest prime power that divides m exactly."""
     return min((p**e for p, e in factors(m)), default=1)
 
 
 def kirkman_double(q: int) -> Iterator[Partition]:
     """Yields a Kirkman triple system on 2q + 1 users for a prime power q = 6t + 1 (Ray-Chaudhuri and Wilson 1971).
 
-    Users are two copies of GF(q) and ∞. One partition is moved by all elements of the field. With 2θ^u = θ^t + 1 the
-    differences within the first copy, within the second, and between the two each run through the field once.
+    The users are two copies of GF(q), and ∞. The partitions are the translates of one base partition by all elements of
+    the field. With 2θ^u = θ^t + 1, the differences within the first copy, within the second, and between the two each
+    take every value of the field once.
     """
     gf, t = field(q), (q - 1) // 6
     half = gf.powers[(q - 1 - gf.log(int(gf.add[1, 1]))) % (q - 1)]
@@ -157,9 +159,9 @@ def kirkman_double(q: int) -> Iterator[Partition]:
 def kirkman_triple(q: int) -> Iterator[Partition]:
     """Yields a Kirkman triple system on 3q users for a prime power q = 6t + 1 (Ray-Chaudhuri and Wilson 1971).
 
-    Users are three copies of GF(q). The triples A_i = {θ^i, θ^(i+2t), θ^(i+4t)}, one element in each copy, have all
-    differences between copies but 0. Half of them make a partition together with the triples within a copy, which is
-    moved by all elements of the field; each one of the other half makes a partition when it is moved alone.
+    The users are three copies of GF(q). The triples A_i = {θ^i, θ^(i+2t), θ^(i+4t)}, with one element in each copy,
+    have all differences between copies except 0. Half of them, together with triples within a copy, form a partition,
+    and so do all its translates. For each triple of the other half, its own translates form a partition.
     """
     gf, t = field(q), (q - 1) // 6
 

@@ -1,4 +1,4 @@
-"""The types that a graph may be given as, for editors and type checkers."""
+"""Types of values that a graph option accepts, for editors and type checkers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
@@ -7,18 +7,18 @@ from tacit.designs.graphs import Graph
 
 
 class NetworkxGraph(Protocol):
-    """A graph of networkx."""
+    """Interface of a networkx graph, declared here so that networkx need not be imported."""
 
     @property
     def nodes(self) -> Any:
-        """Its nodes."""
+        """The nodes."""
 
     @property
     def edges(self) -> Any:
-        """Its edges."""
+        """The edges."""
 
 
 EdgeList: TypeAlias = Iterable[tuple[str | int, str | int] | list[str] | list[int]]
 GraphName: TypeAlias = Literal["complete", "ring", "exponential"]
 GraphInput: TypeAlias = NetworkxGraph | Graph | EdgeList | GraphName | Mapping[str, Any]
-"""A graph: of networkx, its edges, its name, or a table with its kind and parameters."""
+"""A graph: a networkx graph, a list of edges, a name, or a table with the kind and parameters."""

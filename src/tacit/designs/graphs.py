@@ -1,7 +1,7 @@
 """Graphs for gossip, push-sum and masked exchange, and their mixing weights.
 
-Nodes are places on the roster, 0 … n−1. As a setting, a graph is a plain description, of a family or by its edges,
-from which all parties construct the same graph for the same roster.
+Nodes are indices on the roster, 0 … n−1. In settings, a graph is a plain description: a family with its parameters, or
+a list of edges. All parties construct the same graph from it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,14 +33,14 @@ def complete(n: int) -> "nx.Graph":
 
 
 def ring(n: int) -> "nx.Graph":
-    """Returns the cycle."""
+    """Returns the cycle graph."""
     import networkx as nx
 
     return nx.cycle_graph(n)
 
 
 def exponential(n: int) -> "nx.DiGraph":
-    """Returns the directed graph in which i sends to i + 1, i + 2, i + 4, …: log n neighbours, fast mixing."""
+    """Returns the directed graph in which i sends to i + 1, i + 2, i + 4, …. It has log n neighbours and mixes fast."""
     import networkx as nx
 
     graph = nx.DiGraph()
@@ -60,7 +60,7 @@ def random_directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
     order = _shuffle(range(n), entropy)
     graph = nx.DiGraph()
     for place, i in enumerate(order):
-        # A cycle through everybody makes it strongly connected whatever the rest is.
+        # A cycle through all nodes makes the graph strongly connected, whatever the other edges are.
         following = order[(place + 1) % n]
         others = [j for j in range(n) if j not in (i, following)]
         graph.add_edges_from((i, j) for j in [following, *entropy.sample(others, degree - 1)])
@@ -68,9 +68,19 @@ def random_directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
 
 
 def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> "nx.Graph":
-    """Returns a random connected graph of that degree without cycles shorter than `girth`.
+    """Returns a random connected graph with the given degree and without cycles shorter than `girth`.
 
-    With girth 5 or more, two nodes share at most one neighbour, so two colluding receivers cannot compare sums.
+    >>> graph = regular(10, 3, girth=5)
+    >>> sorted(set(dict(graph.degree).values()))
+    [3]
+
+    With girth 5 or more, two nodes share at most one neighbour. So two colluding receivers cannot compare their sums.
+
+    Args:
+        n: Number of nodes.
+        degree: Neighbours of each node.
+        girth: Length of the shortest allowed cycle.
+        seed: Seed of the sampled graph.
     """
     import networkx as nx
 
@@ -92,14 +102,14 @@ def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> "nx.Graph":
 
 
 def _moore_bound(degree: int, girth: int) -> int:
-    """Returns the number of nodes that a graph of this degree and girth has at least."""
+    """Returns the Moore bound: the fewest nodes of a graph with this degree and girth."""
     reach = range((girth - 1) // 2 if girth % 2 else girth // 2)
     branches: int = sum((degree - 1) ** i for i in reach)
     return 1 + degree * branches if girth % 2 else 2 * branches
 
 
 def _grow_regular(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Graph | None":
-    """Adds edges between distant nodes, and removes one where none fits; None if that does not finish."""
+    """Adds edges between distant nodes, and removes an edge where none can be added; None if that does not finish."""
     import networkx as nx
 
     graph = nx.empty_graph(n)
@@ -107,7 +117,7 @@ def _grow_regular(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Grap
         open_nodes = [i for i in range(n) if graph.degree(i) < degree]
         if not open_nodes:
             return graph
-        # Those with most edges missing first, or the last nodes are left with nobody to join.
+        # Nodes that lack most edges come first; otherwise the last nodes have no partner left.
         fewest = min(graph.degree(i) for i in open_nodes)
         i = entropy.sample([i for i in open_nodes if graph.degree(i) == fewest], 1)[0]
         near = nx.single_source_shortest_path_length(graph, i, cutoff=girth - 2)
@@ -132,15 +142,15 @@ def _shuffle(items: Iterable[int], entropy: Entropy) -> list[int]:
 
 
 class GraphFamily(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
-    """Description of a graph, as written in settings."""
+    """Description of a graph, as settings contain it."""
 
     def draw(self, parties: Parties) -> "nx.Graph":
-        """Returns the graph over the places of a roster; raises ConfigError with a remedy."""
+        """Returns the graph over the indices of a roster; raises ConfigError with a remedy."""
         raise NotImplementedError
 
 
 class CompleteGraph(GraphFamily, frozen=True, tag="complete"):
-    """Every pair of nodes is joined."""
+    """The complete graph: every pair of nodes is joined."""
 
     def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the complete graph."""
@@ -156,7 +166,7 @@ class RingGraph(GraphFamily, frozen=True, tag="ring"):
 
 
 class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
-    """Directed: every node sends to those 1, 2, 4, … places further."""
+    """Directed graph in which every node sends to the nodes 1, 2, 4, … places further."""
 
     def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the exponential graph."""
@@ -164,10 +174,12 @@ class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
 
 
 class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
-    """Directed and random: every node sends to `degree` others."""
+    """Random directed graph in which every node sends to `degree` others."""
 
     degree: int
+    """Number of receivers of each node."""
     seed: int = 0
+    """Seed of the sampled graph."""
 
     def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the random directed graph."""
@@ -175,11 +187,14 @@ class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
 
 
 class RegularGraph(GraphFamily, frozen=True, tag="regular"):
-    """Random: every node has `degree` neighbours, and there are no cycles shorter than `girth`."""
+    """Random graph in which every node has `degree` neighbours, without cycles shorter than `girth`."""
 
     degree: int
+    """Number of neighbours of each node."""
     girth: int = 3
+    """Length of the shortest allowed cycle."""
     seed: int = 0
+    """Seed of the sampled graph."""
 
     def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the random regular graph."""
@@ -187,14 +202,16 @@ class RegularGraph(GraphFamily, frozen=True, tag="regular"):
 
 
 class EdgeList(GraphFamily, frozen=True, tag="edges"):
-    """Any graph, by its edges, between names or places."""
+    """Any graph, given by its edges between names or indices of parties."""
 
     edges: tuple[tuple[int | str, int | str], ...]
+    """Pairs of parties."""
     directed: bool = False
+    """Whether the first party of an edge sends to the second, and not the other way round."""
 
     @classmethod
     def of(cls, edges: Iterable[Sequence[Any]], directed: bool = False) -> "EdgeList":
-        """Returns the edges in a canonical order, without loops."""
+        """Returns the description with the edges in canonical order, without duplicates or loops."""
         plain = {tuple(end.item() if isinstance(end, np.generic) else end for end in edge) for edge in edges}
         if any(len(edge) != 2 or not all(isinstance(end, int | str) for end in edge) for edge in plain):
             raise ConfigError("an edge joins two parties, by name or by place")
@@ -202,7 +219,7 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
         return cls(tuple(sorted(ordered, key=lambda edge: (_rank(edge[0]), _rank(edge[1])))), directed)
 
     def draw(self, parties: Parties) -> "nx.Graph":
-        """Returns the graph; parties that no edge names are isolated."""
+        """Returns the graph. A party that no edge names is isolated."""
         import networkx as nx
 
         places = {party: place for place, party in enumerate(parties)}
@@ -221,9 +238,12 @@ FAMILIES = ("complete", "ring", "exponential", "directed", "regular", "edges")
 
 
 def graph_from(value: Any) -> Graph:
-    """Returns the description of a networkx graph, a list of pairs, the name of a family, or a table.
+    """Returns the description of a graph that is given as a networkx graph, a list of pairs, a name, or a table.
 
-    A table is such as {"kind": "regular", "degree": 6, "girth": 5}. Raises ConfigError for anything else.
+    >>> graph_from({"kind": "regular", "degree": 6, "girth": 5})
+    RegularGraph(degree=6, girth=5, seed=0)
+
+    Raises ConfigError for anything else.
     """
     if isinstance(value, GraphFamily):
         described: Any = value
@@ -249,21 +269,21 @@ def graph_from(value: Any) -> Graph:
 
 
 def is_edge(value: Any) -> bool:
-    """Returns whether a value can be one edge of a list, and is not itself a graph."""
+    """Returns whether a value looks like one edge, and not like a graph."""
     pair = isinstance(value, list | tuple) and len(value) == 2
     return pair and all(isinstance(end, int | str | np.integer) for end in value)
 
 
 def _rank(end: int | str) -> tuple[bool, int, str]:
-    """Returns the sort key of an end of an edge: places first, by number, then names."""
+    """Returns the sort key of an end of an edge: indices first, by number, then names."""
     return (False, end, "") if isinstance(end, int) else (True, 0, end)
 
 
-# --- what graphs are good for --------------------------------------------------------------------------------------
+# --- properties of graphs ------------------------------------------------------------------------------------------
 
 
 def connection_problems(graph: "nx.Graph") -> list[str]:
-    """Returns a problem if some node cannot reach some other."""
+    """Returns a problem if some node cannot reach another."""
     import networkx as nx
 
     if graph.is_directed():
@@ -280,7 +300,7 @@ def connection_problems(graph: "nx.Graph") -> list[str]:
 
 
 def adjacency(graph: "nx.Graph") -> NDArray[np.int64]:
-    """Returns the adjacency matrix."""
+    """Returns the adjacency matrix, in the order of the nodes."""
     import networkx as nx
 
     table: NDArray[np.int64] = nx.to_numpy_array(graph, nodelist=range(len(graph)), dtype=np.int64, weight=None)
@@ -289,25 +309,29 @@ def adjacency(graph: "nx.Graph") -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1024)
 def edges(graph: "nx.Graph") -> tuple[tuple[int, int], ...]:
-    """Returns the edges as pairs of places, without loops."""
+    """Returns the edges as pairs of indices, without loops."""
     return tuple((int(a), int(b)) for a, b in graph.edges if a != b)
 
 
 def metropolis_weight(degree: int, other: int) -> Fraction:
-    """Returns the Metropolis-Hastings weight of neighbours by their degrees; 1/(δ + 1) if both are δ."""
+    """Returns the Metropolis-Hastings weight of two neighbours from their degrees; 1/(δ + 1) if both are δ."""
     return Fraction(1, 1 + max(degree, other))
 
 
 def metropolis(graph: "nx.Graph") -> dict[tuple[int, int], float]:
-    """Returns all Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic."""
+    """Returns all Metropolis-Hastings weights by edge.
+
+    They are symmetric. If each node keeps the rest of its weight for itself, they are doubly stochastic.
+    """
     weights = {(i, j): metropolis_weight(len(graph[i]), len(graph[j])) for i, j in graph.edges}
     return {edge: float(weight) for (i, j), weight in weights.items() for edge in ((i, j), (j, i))}
 
 
 def column_stochastic(graph: "nx.DiGraph", self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:
-    """Returns p[j, i], the part of its mass that i sends to j; the parts of each node add up to 1.
+    """Returns p[j, i], the fraction of its mass that i sends to j. The fractions of each node add up to 1.
 
-    Without `self_weights` a node keeps as much as it sends to each neighbour; with them, it splits the rest evenly.
+    Without `self_weights` a node keeps as much as it sends to each receiver. With them, it keeps its `self_weights` and
+    divides the rest evenly.
     """
     weights = {}
     for i in graph.nodes:

@@ -1,4 +1,4 @@
-"""Partitions of the users into groups in which no pair meets twice (paper 000, SecureD-FL, section IV)."""
+"""Partitions of users into groups, such that no pair is in the same group twice (paper 000, SecureD-FL, section IV)."""
 
 import math
 import string
@@ -23,15 +23,22 @@ Blocks: TypeAlias = tuple[Group, ...]
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Partitions of 0 … n−1 into groups of `size` or slightly more, in which no pair meets twice."""
+    """Partitions of 0 … n−1 into groups of `size` or slightly more, such that no pair is in the same group twice.
+
+    >>> Groups.of(4, 2, [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]).gap
+    2
+    """
 
     n: int
+    """Number of users."""
     size: int
+    """Smallest number of users in a group."""
     partitions: tuple[Blocks, ...]
+    """The partitions, each a list of groups of users."""
 
     @classmethod
     def of(cls, n: int, size: int, partitions: Iterable[Iterable[Iterable[int]]]) -> Self:
-        """Returns the partitions with everything sorted and nothing listed twice; raises ConfigError if unfit."""
+        """Returns the partitions, sorted and without duplicates; raises ConfigError if they are invalid."""
         ordered = (tuple(sorted(tuple(sorted(group)) for group in partition)) for partition in partitions)
         found = cls(n, size, tuple(dict.fromkeys(ordered)))
         found.verify()
@@ -39,16 +46,16 @@ class Groups(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> int:
-        """Number of partitions: iterations before two users meet again (t_g in the paper)."""
+        """Number of partitions: iterations before a pair is in the same group again (t_g in the paper)."""
         return len(self.partitions)
 
     @property
     def bound(self) -> int:
-        """Largest possible number of partitions: a user meets size − 1 or more of n − 1 others in each."""
+        """Upper bound on the number of partitions: in each, a user is with at least size − 1 of n − 1 others."""
         return (self.n - 1) // (self.size - 1)
 
     def verify(self) -> None:
-        """Raises ConfigError unless each partition has everybody once, groups of the right sizes, and no pair twice."""
+        """Raises ConfigError unless partitions have every user once, valid group sizes, and no pair a second time."""
         sizes = sorted(group_sizes(self.n, self.size))
         met: dict[tuple[int, int], int] = {}
         for i, partition in enumerate(self.partitions):
@@ -73,7 +80,7 @@ class Groups(msgspec.Struct, frozen=True):
 
 
 def group_sizes(n: int, size: int) -> list[int]:
-    """Returns the sizes of the groups, none below `size` and as equal as possible, larger ones first."""
+    """Returns the sizes of the groups: as equal as possible, none below `size`, larger ones first."""
     problems = []
     if size < 2:
         problems.append(f"groups of {size} hide nobody; use size=2 or more")
@@ -88,18 +95,21 @@ def group_sizes(n: int, size: int) -> list[int]:
 
 
 class Starter(NamedTuple):
-    """A few partitions that an abelian group moves, so that they represent many.
+    """Base partitions whose translates by an abelian group are all partitions.
 
-    The users are `orbits` copies of the group Z_m1 × Z_m2 × …, one after the other, and those that it leaves alone.
+    The users are `orbits` copies of the group Z_m1 × Z_m2 × …, one after the other, followed by its fixed points.
     """
 
     moduli: tuple[int, ...]
+    """The orders m1, m2, … of the cyclic factors."""
     orbits: int
     moved: tuple[Blocks, ...]
+    """Partitions that the group translates."""
     extra: tuple[Blocks, ...]
+    """Partitions to add as they are."""
 
     def moves(self, n: int) -> list[list[int]]:
-        """Returns where each element of the group takes each user."""
+        """Returns, for each element of the group, the image of every user."""
         elements = list(product(*map(range, self.moduli)))
         place = {element: i for i, element in enumerate(elements)}
         order, found = len(elements), []
@@ -110,7 +120,7 @@ class Starter(NamedTuple):
         return found
 
     def develop(self, n: int) -> list[Blocks]:
-        """Returns all partitions, each one once, even if some moves leave it as it is."""
+        """Returns all partitions without duplicates; some translates may coincide."""
         found: dict[Blocks, None] = {}
         for partition, move in product(self.moved, self.moves(n)):
             found[tuple(sorted(tuple(sorted(move[user] for user in group)) for group in partition))] = None
@@ -119,12 +129,12 @@ class Starter(NamedTuple):
 
 LETTERS = string.digits + string.ascii_letters
 MOST_SEARCHED = 400
-"""Users above which there is no search, only algebra, because it would take longer than it should."""
+"""Most users for which groups are searched. With more, only algebraic constructions are used, for reasons of time."""
 
 
 @lru_cache(maxsize=1)
 def starters() -> dict[tuple[int, int], Starter]:
-    """Returns the starters that `tools/groups_search.py` found, by users and size."""
+    """Returns the stored starters that `tools/groups_search.py` found, by number of users and group size."""
     found = {}
     for line in files("tacit.designs").joinpath("data/starters.txt").read_text().splitlines():
         if not line.startswith("#"):
@@ -136,7 +146,7 @@ def starters() -> dict[tuple[int, int], Starter]:
 
 
 def _partitions(letters: str) -> tuple[Blocks, ...]:
-    """Reads partitions of which each is a letter for each user, the same for users of one group."""
+    """Parses partitions, each with a letter per user. Users with the same letter are in one group."""
     return tuple(
         tuple(tuple(i for i, letter in enumerate(row) if letter == name) for name in sorted(set(row)))
         for row in letters.split(",")
@@ -146,33 +156,39 @@ def _partitions(letters: str) -> tuple[Blocks, ...]:
 
 @lru_cache(maxsize=64)
 def groups(n: int, size: int) -> Groups:
-    """Returns partitions of n users into groups of `size`, or slightly more where it does not divide n.
+    """Returns partitions of n users into groups of `size`, or slightly more if n is not a multiple.
 
-    As many as there can be where a construction is known; otherwise as many as were found. The same call always gives
-    the same partitions, and they have been verified.
+    >>> design = groups(9, 3)
+    >>> design.gap, design.bound
+    (4, 4)
+    >>> design.partitions[1]
+    ((0, 3, 6), (1, 4, 7), (2, 5, 8))
+
+    Where a construction is known, there are as many partitions as possible; otherwise as many as were found. The result
+    is verified, and is the same in every call.
     """
     found = max(_ways(n, size), key=len)
     return Groups.of(n, size, found)
 
 
 def _ways(n: int, size: int) -> Iterator[Sequence[Sequence[Sequence[int]]]]:
-    """Yields the ways to partition n users: by algebra, from the stored results, and if there is none, by search."""
+    """Yields lists of partitions: by algebra, then from stored results, then by a search if nothing is stored."""
     ways: list[Sequence[Sequence[Sequence[int]]]] = [list(way) for way in _constructions(n, size)]
     if (n, size) in starters():
         ways.append(starters()[n, size].develop(n))
     yield from ways
-    if n > 100 or size not in range(3, 7):  # within these, the stored results come from a longer search
+    if n > 100 or size not in range(3, 7):  # other sizes are stored, from a longer search
         yield from _search_groups(n, size, max(map(len, ways)))
 
 
 def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
-    """Yields the algebraic constructions."""
+    """Yields the partitions of each applicable algebraic construction."""
     sizes = group_sizes(n, size)
     count, over = divmod(n, size)
     ends = np.cumsum(sizes).tolist()
     yield [[list(range(end - length, end)) for end, length in zip(ends, sizes, strict=True)]]
     if count < max(sizes):
-        return  # those of the largest group cannot be spread over so few: there is no second partition
+        return  # fewer groups than users in the largest group, so no second partition can separate these users
     if size == 2 and not over:
         yield _round_robin(n)
     dimension = round(math.log(n, size))
@@ -183,7 +199,7 @@ def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
             if q % 6 == 1 and fields.is_prime_power(q):
                 yield kirkman(q)
     if over == 0 and fields.transversal_size(count) >= size:
-        # The columns of a transversal design are as many groups of `count`; each can be partitioned in its turn.
+        # The columns of a transversal design are groups of `count` users. Each can be partitioned further.
         inner = groups(count, size).partitions if count % size == 0 else ()
         within = [[[j * count + user for user in group] for j in range(size) for group in part] for part in inner]
         yield [*fields.transversal(size, count), *within]
@@ -193,9 +209,9 @@ def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
 
 
 def _side_by_side(n: int, size: int) -> Iterator[list[list[list[int]]]]:
-    """Yields the best that two transversal designs next to each other give, each on its own part of the users.
+    """Yields the partitions that two transversal designs give side by side, each on its own part of the users.
 
-    About half of what one design on all users would give, where their number rules that one out.
+    Where no single design exists for n, this gives about half as many partitions as one would.
     """
     count, over = divmod(n, size)
     for half in range(count // 2, size - 1, -1):
@@ -211,16 +227,17 @@ def _side_by_side(n: int, size: int) -> Iterator[list[list[list[int]]]]:
 
 
 def _round_robin(n: int) -> Iterator[list[list[int]]]:
-    """Yields the n − 1 rounds of a tournament: one player stays, the others move around the table."""
+    """Yields the n − 1 rounds of a round-robin tournament: one player stays, the others rotate."""
     m = n - 1
     for turn in range(m):
         yield [[turn, m]] + [[(turn + k) % m, (turn - k) % m] for k in range(1, n // 2)]
 
 
 def _search_groups(n: int, size: int, best: int) -> Iterator[list[Blocks]]:
-    """Yields the result of a short search for a cyclic starter, if it is better than `best`.
+    """Yields the result of a short search for a cyclic starter, if it has more partitions than `best`.
 
-    All parties must find the same on any machine, so it counts steps instead of time and computes in integers.
+    All parties must find the same result on any machine. So the search counts steps instead of time, and computes in
+    integers.
     """
     if n > MOST_SEARCHED or n // size < max(group_sizes(n, size)):
         return
@@ -234,10 +251,10 @@ def _search_groups(n: int, size: int, best: int) -> Iterator[list[Blocks]]:
 
 
 def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
-    """Returns a starter that Z_order moves, or None if the search ends without one.
+    """Returns a starter for the cyclic group Z_order; None if the search finds none.
 
-    Two pairs are of the same kind if a move takes one to the other. If no kind occurs twice in a partition, no pair
-    meets twice in the moved ones. Users of different groups are swapped until that is so.
+    Two pairs are of the same kind if a translation takes one to the other. If no kind occurs twice in a partition, no
+    pair is in the same group twice in its translates. The search swaps users of different groups until that holds.
     """
     kinds, counts = _kinds(n, order)
     rows: list[list[int]] = []
@@ -267,7 +284,7 @@ def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
         for kind in new:
             delta += counts[kind] > 0
             counts[kind] += 1
-        # A step that makes it worse by one is taken now and then, ever more seldom, to get out of dead ends.
+        # A step that is worse by one is sometimes accepted, and ever less often, to leave local minima.
         if delta <= 0 or (delta == 1 and chance * steps < 30 * (steps - step)):
             rows[g][i], rows[h][j] = y, x
             cost += delta
@@ -280,16 +297,16 @@ def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
 
 
 def _kinds(n: int, order: int) -> tuple[list[list[int]], list[int]]:
-    """Returns the kind of each pair, and how often each kind occurs already: once if it must not occur at all."""
+    """Returns the kind of each pair, and the initial count of each kind: 1 for a kind that must not occur, else 0."""
     orbits = n // order
     users = np.arange(n)
-    # Users that are left alone count as orbits of their own.
+    # Each fixed point counts as an orbit of its own.
     orbit = np.where(users < orbits * order, users // order, users - orbits * order + orbits)
     place = np.where(users < orbits * order, users % order, 0)
     low, high = np.minimum.outer(orbit, orbit), np.maximum.outer(orbit, orbit)
     distance = np.where(orbit[:, None] <= orbit, 1, -1) * (place - place[:, None]) % order
     distance = np.where(low == high, np.minimum(distance, order - distance), distance)
-    # A pair that some move takes to itself would meet again: two users left alone, or opposite ones of an orbit.
+    # A pair that some translation maps to itself would repeat: two fixed points, or opposite users of an orbit.
     never = (low >= orbits) | ((low == high) & (2 * distance == order))
     distance = np.where(high >= orbits, 0, distance)
     codes, kinds = np.unique(np.where(never, -1, (low * n + high) * order + distance), return_inverse=True)
@@ -305,16 +322,25 @@ def randomized_groups(
     seconds: float | None = None,
     patience: int | None = 1000,
 ) -> Groups:
-    """Returns what the paper's Algorithm 2 (Randomized-KirkmanTriple) finds; kept to compare with.
+    """Returns the result of the paper's Algorithm 2 (Randomized-KirkmanTriple), for comparison with `groups`.
 
-    N are the users not placed yet in the partition π under construction, G the graph of the pairs that have not met.
-    Where the size does not divide n, larger groups are sampled first. The stopping criterion, which the paper leaves
-    open, is that many trials (a million unless said otherwise) or CPU seconds, whichever is first. With `trials` alone
-    the result depends on the entropy and on nothing else.
+    >>> randomized_groups(9, 3, entropy=SeededEntropy(1), trials=20_000).gap
+    4
 
-    As printed, the algorithm never takes a group back: a partition that cannot be finished is the last one, and all
-    later trials fail (`patience=None`; it ends there, since more trials change nothing). What the paper reports, 5
-    partitions of 15 users, takes the rule of its authors' code: after 1000 failures in a row, π is given up.
+    N are the users not yet placed in the partition π under construction. G is the graph of the pairs that have not been
+    in the same group. If n is not a multiple of the size, larger groups are sampled first.
+
+    As printed, the algorithm never removes a group. If a partition cannot be completed, all later trials fail; this is
+    `patience=None`, which then ends early. The paper's figure of 5 partitions of 15 users takes a rule from its
+    authors' code: after 1000 failures in a row, π is discarded.
+
+    Args:
+        n: Number of users.
+        size: Smallest number of users in a group.
+        entropy: Source of the samples. With `trials` alone, it determines the result.
+        trials: Most trials; a million if neither `trials` nor `seconds` is given. The paper leaves the criterion open.
+        seconds: Most CPU time.
+        patience: Failures in a row after which π is discarded.
     """
     if trials is None and seconds is None:
         trials = 1_000_000
@@ -329,7 +355,7 @@ def randomized_groups(
     failures, batch = 0, 64
     while left > 0 and len(partitions) < (n - 1) // (size - 1) and process_time() < until:
         wanted = sizes[len(partition)]
-        # Trials are independent until one succeeds, so they are made in batches, and those after a success not counted.
+        # Trials are independent until one succeeds, so they run in batches. Those after a success do not count.
         rows = int(min(batch, left, math.inf if patience is None else patience - failures))
         samples = waiting[_samples(entropy, len(waiting), wanted, rows)]
         cliques = np.flatnonzero(_are_cliques(graph, samples))
@@ -355,11 +381,11 @@ def randomized_groups(
 
 
 def _samples(entropy: Entropy, among: int, count: int, rows: int) -> NDArray[np.int64]:
-    """Returns rows of `count` different numbers below `among`, each row uniform (but for 2^-32, by the scaling)."""
+    """Returns rows of `count` distinct numbers below `among`, each row uniform up to 2^-32 (from scaling)."""
     words = np.frombuffer(entropy.bytes(4 * rows * count), dtype="<u4").astype(np.int64).reshape(count, rows)
     chosen = np.empty((0, rows), dtype=np.int64)
     for i in range(count):
-        # Draw among the numbers that are left, and step over those that are taken, the smallest first.
+        # Samples an index among the remaining numbers, then skips the taken ones, smallest first.
         drawn = words[i] * (among - i) >> 32
         for taken in chosen:
             drawn = drawn + (drawn >= taken)
@@ -368,6 +394,7 @@ def _samples(entropy: Entropy, among: int, count: int, rows: int) -> NDArray[np.
 
 
 def _are_cliques(graph: NDArray[np.bool], samples: NDArray[np.int64]) -> NDArray[np.bool]:
+    """Returns, for each sample, whether its vertices are pairwise adjacent."""
     good = np.ones(len(samples), dtype=bool)
     for i, j in combinations(range(samples.shape[1]), 2):
         good &= graph[samples[:, i], samples[:, j]]
@@ -375,7 +402,7 @@ def _are_cliques(graph: NDArray[np.bool], samples: NDArray[np.int64]) -> NDArray
 
 
 def _has_clique(graph: NDArray[np.bool], vertices: list[int], size: int) -> bool:
-    """Returns whether that many of the vertices are pairwise adjacent."""
+    """Returns whether `size` of the vertices are pairwise adjacent."""
     if size <= 1:
         return len(vertices) >= size
     return any(

@@ -1,6 +1,7 @@
-"""Measures of what participation exposes over rounds (paper 002).
+"""Measures of privacy and fairness of participation over rounds (paper 002).
 
-A participation matrix has a row for each round and a column for each user, and marks whose vectors were summed.
+A participation matrix has a row for each round and a column for each user. An entry is 1 if the round summed the user's
+vector.
 """
 
 import numpy as np
@@ -8,11 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def multi_round_privacy(matrix: ArrayLike) -> int:
-    """Returns the strict T of the paper for a participation matrix (rounds × users, 0 or 1).
+    """Returns the strict multi-round privacy T of the paper for a participation matrix (rounds × users, 0 or 1).
 
-    That is the size of the smallest class of users with equal columns: a generic combination of the sums weighs the
-    members of a class alike and everybody else differently. Users that never took part are in no sum and do not count.
-    If nobody ever did, nothing was learnt and T is the number of users, its maximum, so that T only ever falls.
+    >>> multi_round_privacy([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]])
+    2
+
+    T is the size of the smallest class of users with equal columns: a generic combination of the sums gives the members
+    of a class the same weight, and other users a different one. Users that never took part are in no sum and do not
+    count. If no user took part, nothing was learnt, and T is the number of users. So T never rises with more rounds.
     """
     taken = _as_matrix(matrix)
     columns = taken[:, taken.any(axis=0)].T
@@ -24,13 +28,21 @@ def multi_round_privacy(matrix: ArrayLike) -> int:
 
 
 def cardinality(matrix: ArrayLike) -> float:
-    """Returns C, the average number of users that took part in a round."""
+    """Returns C, the average number of users that took part in a round.
+
+    >>> cardinality([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]])
+    4.0
+    """
     taken = _as_matrix(matrix)
     return float(taken.sum() / max(len(taken), 1))
 
 
 def fairness_gap(matrix: ArrayLike) -> float:
-    """Returns F, the largest share of rounds that any user took part in, minus the smallest."""
+    """Returns F, the largest fraction of rounds that any user took part in, minus the smallest.
+
+    >>> fairness_gap([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]])
+    0.5
+    """
     taken = _as_matrix(matrix)
     return float(np.ptp(taken.sum(axis=0)) / max(len(taken), 1)) if taken.size else 0.0
 

@@ -1,10 +1,11 @@
-"""Participation policies: who takes part in which round, and the multi-round privacy (paper 002, Multi-RoundSecAgg).
+"""Participation policies: which users take part in which round, and the resulting multi-round privacy (paper 002).
 
-Secure aggregation hides who contributed what to one sum. Over rounds, sums of different sets can be subtracted, and if
-models change slowly the difference of two sets that differ in one user is that user's model. A policy states whom the
-server may ask (U2), whose vectors it may sum (U5), and what a client accepts before it helps to unmask.
+Secure aggregation hides individual contributions to one sum. Over rounds, sums of different sets can be subtracted. If
+models change slowly, the difference of two sets that differ in one user is that user's model. A policy states which
+users the server may ask (U2), whose vectors it may sum (U5), and which sets a client accepts before it helps to unmask.
 
-Users are roster positions 0 … N−1. Letters are the paper's: N users, K asked in a round, T the multi-round privacy.
+Users are indices on the roster, 0 … N−1. Letters are those of paper 002, Multi-RoundSecAgg: N users, K of them asked in
+a round, multi-round privacy T.
 """
 
 import math
@@ -24,30 +25,40 @@ from tacit.designs.families import Family
 from tacit.designs.policy import Participation, is_set, size_problems
 
 MOST_ROWS = 100_000
-"""Rows above which the matrix B is not written out. Selection never needs it."""
+"""Most rows of the matrix B that `family` returns. Selection never needs the matrix."""
 
 
 class Everyone(Participation, frozen=True, tag="everyone"):
-    """Asks all who are present and sums all who delivered."""
+    """Asks all users that are present and sums all that delivered.
+
+    >>> Everyone().promise
+    1
+    """
 
     def problems(self, users: int) -> list[str]:
-        """Returns a complaint if there is nobody to hide among."""
+        """Returns a problem if there are fewer than 2 users."""
         return [] if users >= 2 else [f"there must be at least 2 users to hide among, not {users}"]
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns all who are present, if they are at least two."""
+        """Returns all users that are present, if there are at least two."""
         del counts, entropy
         return self._if_allowed(sorted(set(present)))
 
 
 class Sampled(Participation, frozen=True, tag="sampled"):
-    """Asks `of` users at random and sums exactly `exactly` of those that delivered (E₀ and E of paper 003)."""
+    """Asks `of` users at random, and sums exactly `exactly` of those that delivered (E₀ and E of paper 003).
+
+    >>> Sampled(exactly=3, of=4).least
+    3
+    """
 
     exactly: int
+    """Number of vectors in a sum, E."""
     of: int | None = None
+    """Number of users to ask, E₀; None for all."""
 
     def problems(self, users: int) -> list[str]:
-        """Returns what is wrong with E and E₀."""
+        """Returns the problems of E and E₀."""
         found = size_problems("exactly", self.exactly, users)
         if self.of is not None and self.of < self.exactly:
             found.append(f"of={self.of} is too few to sum exactly={self.exactly}; use of={self.exactly} or more")
@@ -61,7 +72,7 @@ class Sampled(Participation, frozen=True, tag="sampled"):
 
     @property
     def least(self) -> int:
-        """E: a round with fewer ends without a sum."""
+        """E: a round with fewer vectors ends without a sum."""
         return self.exactly
 
     def sums_everybody(self, users: int) -> bool:
@@ -69,32 +80,37 @@ class Sampled(Participation, frozen=True, tag="sampled"):
         return self.most(users) == users <= self.exactly
 
     def smallest(self, threshold: int) -> int:
-        """Returns E, which is agreed beforehand."""
+        """Returns E, which is fixed in advance."""
         del threshold
         return self.exactly
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns E₀ of those present at random, or all if they are fewer but enough."""
+        """Returns E₀ of the present users at random, or all of them if they are fewer than E₀ and at least E."""
         here = sorted(set(present))
         return entropy.sample(here, min(self.most(len(counts)), len(here))) if len(here) >= self.exactly else []
 
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
-        """Returns a random set of exactly E."""
+        """Returns exactly E of the users that delivered, at random."""
         enough = len(delivered) >= self.exactly
         return self._if_allowed(entropy.sample(sorted(delivered), self.exactly)) if enough else []
 
     def allows(self, chosen: Collection[int]) -> bool:
-        """Returns whether there are exactly E."""
+        """Returns whether there are exactly E users."""
         return super().allows(chosen) and len(chosen) == self.exactly
 
 
 class Random(Participation, frozen=True, tag="random"):
-    """Asks K users at random and sums those that delivered. The baseline that leaks: after about N rounds T is 1."""
+    """Asks K users at random and sums those that delivered. It is a leaking baseline: after about N rounds, T is 1.
+
+    >>> Random(per_round=3).promise
+    1
+    """
 
     per_round: int
+    """Number of users to ask, K."""
 
     def problems(self, users: int) -> list[str]:
-        """Returns what is wrong with K."""
+        """Returns the problems of K."""
         return size_problems("per_round", self.per_round, users)
 
     def most(self, users: int) -> int:
@@ -103,41 +119,41 @@ class Random(Participation, frozen=True, tag="random"):
         return self.per_round
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns K of those present at random."""
+        """Returns K of the present users at random."""
         del counts
         here = sorted(set(present))
         return entropy.sample(here, self.per_round) if len(here) >= self.per_round else []
 
     def may_ask(self, asked: Collection[int], users: int) -> bool:
-        """Returns whether there are exactly K."""
+        """Returns whether there are exactly K users."""
         return is_set(asked, users) and len(asked) == self.per_round
 
     def allows(self, chosen: Collection[int]) -> bool:
-        """Returns whether there are at most K."""
+        """Returns whether there are at most K users."""
         return super().allows(chosen) and len(chosen) <= self.per_round
 
 
 class _Whole(Participation, frozen=True):
-    """Batches of T users, i // T for user i, that are asked and summed whole or not at all."""
+    """Base of policies with batches of T users. User i is in batch i // T. A batch is asked and summed as a whole."""
 
     @property
     def _loose(self) -> bool:
-        """Whether what is left of a batch may be summed after all."""
+        """Whether an incomplete batch may be summed. If so, the policy promises nothing."""
         return False
 
     @property
     def _shape(self) -> tuple[int, int, int | None]:
-        """K, T and, once bound, N."""
+        """K, T and N; N is None before the policy is bound to a number of users."""
         raise NotImplementedError
 
     def bind(self, users: int) -> Self:
-        """Returns the same policy for that many users; raises ConfigError if it was made for another number."""
+        """Returns the policy for a number of users; raises ConfigError if it was made for another number."""
         if self._shape[2] not in (None, users):
             raise ConfigError(self.problems(users))
         return msgspec.structs.replace(self, users=users)
 
     def problems(self, users: int) -> list[str]:
-        """Returns what is wrong with K, T and N."""
+        """Returns the problems of K, T and N."""
         k, t, n = self._shape
         found = size_problems("per_round", k, users)
         if n not in (None, users):
@@ -146,7 +162,7 @@ class _Whole(Participation, frozen=True):
             found.append(f"privacy={t} must be at least 1, or 2 to protect anybody")
         for name, number in (("per_round", k), ("users", users)) if t >= 1 else ():
             if number % t:
-                # A group is as large as a round, so if the one changes the other does, and only N has to fit.
+                # In `Partition` a batch is as large as a round. So T changes with K, and only N has to be a multiple.
                 sizes = _divisors(users if k == t else math.gcd(k, users))
                 near = " or ".join(f"{name}={size}" for size in (number // t * t, number // t * t + t) if size)
                 found.append(f"{name}={number} is no multiple of the batch size {t}; use batches of {sizes}, or {near}")
@@ -159,22 +175,22 @@ class _Whole(Participation, frozen=True):
 
     @property
     def least(self) -> int:
-        """One whole batch, but never a single user."""
+        """Size of one batch, and at least 2: a single user is never summed."""
         return 2 if self._loose else max(self._shape[1], 2)
 
     def smallest(self, threshold: int) -> int:
-        """Returns the size of one batch, which is all that is promised."""
+        """Returns the size of one batch, because the policy promises no more."""
         return max(self.least, threshold) if self._loose else self.least
 
     @property
     def promise(self) -> int:
-        """T: members of a batch are only ever summed together."""
+        """T: members of a batch are summed only together."""
         return 1 if self._loose else self._shape[1]
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns the K/T batches that took part least of those present as a whole; ties are broken at random."""
+        """Returns the K/T fully present batches that took part least. Ties are broken at random."""
         k, t, _ = self._shape
-        # Any K/T batches are a row of the paper's matrix B, so there is no need to write B out and search it.
+        # Any K/T batches are a row of the paper's matrix B, so B need not be written out and searched.
         here = np.zeros(len(counts), dtype=bool)
         here[list(present)] = True
         end = len(counts) // t * t
@@ -188,10 +204,10 @@ class _Whole(Participation, frozen=True):
         return [batch * t + i for batch in batches for i in range(t)]
 
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
-        """Returns the members of the batches that delivered as a whole.
+        """Returns the members of the batches that delivered completely.
 
-        The rest of a batch with a missing member is left out too: this sum minus one of the full batch is the missing
-        member's vector.
+        An incomplete batch is left out as a whole. Otherwise a later sum of the full batch, minus this one, would be
+        the vector of the missing member.
         """
         del entropy
         _, t, _ = self._shape
@@ -199,7 +215,7 @@ class _Whole(Participation, frozen=True):
         return self._if_allowed([user for user in sorted(delivered) if self._loose or sizes[user // t] == t])
 
     def may_ask(self, asked: Collection[int], users: int) -> bool:
-        """Returns whether they are whole batches, exactly K users."""
+        """Returns whether these users are whole batches, and exactly K users."""
         k, t, _ = self._shape
         return is_set(asked, users) and len(asked) == k and len({user // t for user in asked}) * t == k
 
@@ -209,19 +225,19 @@ class _Whole(Participation, frozen=True):
         return (user,) if self._loose else tuple(range(user // t * t, user // t * t + t))
 
     def allows(self, chosen: Collection[int]) -> bool:
-        """Returns whether they are whole batches, K users at most."""
+        """Returns whether these users are whole batches, and at most K users."""
         k, t, n = self._shape
         if not super().allows(chosen) or len(chosen) > k or (n is not None and max(chosen) >= n):
             return False
         return self._loose or len({user // t for user in chosen}) * t == len(chosen)
 
     def family_size(self) -> int:
-        """Returns how many sets of K users can be asked: C(N/T, K/T)."""
+        """Returns the number of sets of K users that can be asked: C(N/T, K/T)."""
         k, t, n = self._bound()
         return math.comb(n // t, k // t)
 
     def family(self) -> NDArray[np.uint8]:
-        """Returns the paper's matrix B, a row for each set that can be asked; raises ConfigError if it is too large."""
+        """Returns the paper's matrix B, with one row per set that can be asked; raises ConfigError if too large."""
         k, t, n = self._bound()
         if self.family_size() > MOST_ROWS:
             raise ConfigError(f"the family has {self.family_size()} sets, more than {MOST_ROWS}; use family_size()")
@@ -231,11 +247,12 @@ class _Whole(Participation, frozen=True):
         return np.repeat(batches, t, axis=1)
 
     def expected_cardinality(self, dropout: float) -> float:
-        """Returns C(T), how many users take part on average if each is absent with this probability (closed form).
+        """Returns C(T): the expected number of participants, if each user is absent with this probability.
 
-        As in the paper, users are absent before the selection; a dropout in mid-round also removes its batch.
+        It is a closed form. As in the paper, users are absent before the selection. A dropout during a round would
+        also remove its batch.
         """
-        from scipy.stats import binom  # takes a second to import, and no round needs it
+        from scipy.stats import binom  # slow to import, and needed in no round
 
         k, t, n = self._bound()
         if not 0 <= dropout <= 1:
@@ -252,13 +269,25 @@ class _Whole(Participation, frozen=True):
 
 
 class Batches(_Whole, frozen=True, tag="batches"):
-    """Asks K/T batches of T users, the rarest first: members of a batch are indistinguishable, over all rounds."""
+    """Asks K/T batches of T users, those that took part least. A batch is summed as a whole or not at all.
+
+    So the members of a batch cannot be told apart, over any number of rounds.
+
+    >>> policy = Batches(users=12, per_round=6, privacy=3)
+    >>> policy.promise, policy.batch(4), policy.family_size()
+    (3, (3, 4, 5), 6)
+    >>> round(policy.expected_cardinality(dropout=0.1), 2)
+    5.62
+    """
 
     per_round: int
+    """Number of users to ask in a round, K."""
     privacy: int
+    """Size of a batch, T: the multi-round privacy."""
     users: int | None = None
+    """Number of users, N; None to take it from the roster."""
     partial: bool = False
-    """Sum all who delivered, as in paper 002, even if a batch lost a member: the promise is then void."""
+    """Whether to sum all who delivered, as in paper 002, even if a batch is incomplete. This voids the promise."""
 
     @property
     def _loose(self) -> bool:
@@ -270,10 +299,18 @@ class Batches(_Whole, frozen=True, tag="batches"):
 
 
 class Partition(_Whole, frozen=True, tag="partition"):
-    """Asks one of N/K fixed groups of K users: the most private, and seldom available. Batches with T = K."""
+    """Asks one of N/K fixed groups of K users, and sums it as a whole. It is `Batches` with T = K.
+
+    It has the highest privacy, but a group is rarely present as a whole.
+
+    >>> Partition(users=12, per_round=4).family_size()
+    3
+    """
 
     per_round: int
+    """Number of users to ask in a round, K: the size of a group."""
     users: int | None = None
+    """Number of users, N; None to take it from the roster."""
 
     @property
     def _shape(self) -> tuple[int, int, int | None]:
@@ -281,13 +318,19 @@ class Partition(_Whole, frozen=True, tag="partition"):
 
 
 Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches | Family
-"""A policy as a setting."""
+"""A participation policy, as settings contain it."""
 EXAMPLES: Mapping[str, Any] = {"exactly": 6, "per_round": 6, "privacy": 3, "sets": [[0, 1, 2, 3], [0, 1, 4, 5]]}
-"""Values for the example that an error shows."""
+"""Values for the example in an error message."""
 
 
 def participation_from(value: Participation | str | Mapping[str, Any]) -> Participation:
-    """Returns the policy that a scenario file or an option names; raises ConfigError with how to write it."""
+    """Returns the policy for a policy object, a name, or a table of a scenario file.
+
+    >>> participation_from({"kind": "batches", "per_round": 6, "privacy": 3})
+    Batches(per_round=6, privacy=3, users=None, partial=False)
+
+    Raises ConfigError with an example for anything else.
+    """
     if isinstance(value, Participation):
         return value
     data = {"kind": value} if isinstance(value, str) else value
@@ -299,7 +342,7 @@ def participation_from(value: Participation | str | Mapping[str, Any]) -> Partic
 
 
 def _describe_problem(given: Any, error: msgspec.ValidationError) -> str:
-    """Returns the problem of a policy as written, with an example."""
+    """Returns the problem of a policy as it was written, with a valid example."""
     kinds = {kind.__struct_config__.tag: kind for kind in get_args(Policy)}
     named = given.get("kind") if isinstance(given, Mapping) else None
     known = isinstance(named, str) and named in kinds

@@ -1,6 +1,6 @@
-"""Base of participation policies: whom a server may ask, whose vectors it may sum, and what a client accepts.
+"""Base of participation policies: the users a server may ask and sum, and the sets a client accepts.
 
-The policies themselves are in `participation` and `families`. Users are roster positions 0 … N−1.
+The policies themselves are in `participation` and `families`. Users are indices on the roster, 0 … N−1.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -16,14 +16,17 @@ from tacit.core.entropy import Entropy
 class Participation(
     msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A participation policy. Subclasses state whom to ask, what to sum, and what a client accepts."""
+    """A participation policy. Subclasses decide which users to ask, which to sum, and which sets a client accepts.
+
+    The server calls `ask` and `choose`. Each client checks the server with `may_ask` and `allows`.
+    """
 
     def problems(self, users: int) -> list[str]:
-        """Returns every reason why the policy cannot work for that many users, each with what would."""
+        """Returns every reason why the policy cannot work for that many users, each with a remedy."""
         raise NotImplementedError
 
     def bind(self, users: int) -> Self:
-        """Returns the same policy for that many users."""
+        """Returns the policy for a given number of users."""
         del users
         return self
 
@@ -33,26 +36,29 @@ class Participation(
 
     @property
     def least(self) -> int:
-        """The smallest number of delivered vectors with which a round can still end."""
+        """The fewest delivered vectors with which a round can end with a sum."""
         return 2
 
     @property
     def promise(self) -> int:
-        """The multi-round privacy T that it promises, whatever drops out; 1 promises nothing."""
+        """The multi-round privacy T that holds for all dropouts; 1 promises nothing."""
         return 1
 
     def sums_everybody(self, users: int) -> bool:
-        """Returns whether all users are summed in every round in which nobody is missing."""
+        """Returns whether every round without dropouts sums all users."""
         return self.most(users) == users
 
     def smallest(self, threshold: int) -> int:
-        """Returns how many users a sum must have: of few, colluding members could learn the rest."""
+        """Returns the fewest users that a sum must have. In a smaller sum, colluding members could learn the rest."""
         return max(self.least, threshold)
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
-        """Returns whom to ask of those present, sorted; nobody if the policy cannot be met.
+        """Returns the users to ask, sorted; none if the policy cannot be met.
 
-        `counts[i]` is how often user i took part so far.
+        Args:
+            present: The users that are present.
+            counts: How often each user took part so far.
+            entropy: Source of random choices.
         """
         raise NotImplementedError
 
@@ -61,21 +67,24 @@ class Participation(
         return is_set(asked, users) and self.least <= len(asked) <= self.most(users)
 
     def batch(self, user: int) -> tuple[int, ...]:
-        """Returns the users with whom a user is always summed; only the user itself if nothing is promised."""
+        """Returns the users that are in every sum with the given user. Without a promise, it is the user alone."""
         return (user,)
 
     @property
     def interchangeable(self) -> bool:
-        """Whether any user could take the place of any other, so that one coalition of a size stands for all."""
+        """Whether all users have the same role. Then one coalition of each size represents all of them."""
         return self.batch(0) == (0,)
 
     def worst_order(self, members: Iterable[int], users: int) -> list[int]:
-        """Returns the order in which users stay when all others drop out: a coalition and its batches first."""
+        """Returns all users in the order in which the worst case for privacy keeps them.
+
+        A coalition and its batches come first. Dropouts are at the end.
+        """
         order = (place for first in (*members, *range(users)) for place in self.batch(first))
         return list(dict.fromkeys(order))
 
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
-        """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""
+        """Returns the users to sum among those that delivered, sorted; none if the policy allows no sum."""
         del entropy
         return self._if_allowed(sorted(delivered))
 
@@ -88,13 +97,13 @@ class Participation(
 
 
 def is_set(users: Collection[int], below: int | None = None) -> bool:
-    """Returns whether these are users, none named twice, which would make a set look larger than it is."""
+    """Returns whether these are valid users without duplicates. A duplicate would make a set look larger than it is."""
     in_range = not users or (min(users) >= 0 and (below is None or max(users) < below))
     return in_range and len(set(users)) == len(users)
 
 
 def size_problems(name: str, size: int, users: int) -> list[str]:
-    """Returns what is wrong with the number of users that take part in a round."""
+    """Returns the problems of a number of users to ask or sum."""
     if size < 2:
         return [f"{name}={size} leaves nobody to hide among; use 2 or more"]
     return [f"{name}={size} is more than the {users} users there are; use at most {users}"] if size > users else []

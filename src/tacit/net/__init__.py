@@ -1,6 +1,6 @@
-"""Rounds between machines: the node, and what it needs to talk, remember, know its peers and be observed."""
+"""Execution of rounds between machines: the node, with its transport, store, membership and observability."""
 
 import os
 
-# Our own log lines report connections that come and go. gRPC reads this variable when it is imported.
+# Tacit logs connections itself, so gRPC's own messages are switched off. gRPC reads the variable when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""Thread with an event loop of its own, for callers without one."""
+"""Background thread with its own event loop, for callers without one."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ class EventLoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        # A daemon, so that a program that does not close it still ends; everything that matters is on disk by then.
+        # A daemon thread, so that a program that does not close it still ends. All important data is on disk by then.
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -35,7 +35,7 @@ class EventLoopThread:
             raise
 
     async def run_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine and returns its result to another event loop, without blocking that."""
+        """Runs a coroutine, and returns its result to the caller's event loop without blocking that loop."""
         return await asyncio.wrap_future(self._submit(work))
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:

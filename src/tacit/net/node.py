@@ -1,6 +1,6 @@
-"""Node of a federation: one party, or the server, on a network, with its participant, its store and its courier.
+"""Node of a federation: one party, or the server, on a network, with its participant, its store and its transport.
 
-A node keeps the contract of `runtime.round`: every call of its participant is on disk before its messages leave, and an
+A node follows the contract of `runtime.round`: the record of a call is on disk before its messages are sent, and an
 envelope is acknowledged once it is on disk. So a node can be killed at any moment, and resumes from its folder.
 """
 
@@ -40,7 +40,7 @@ OFTEN = 1.0
 
 
 class Node:
-    """A party, or the server, on a network. Peers and timers drive it between `start`, `average` and `close`."""
+    """A party, or the server, on a network. Between `start`, `average` and `close`, peers and timers drive it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Node:
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
         self._deadlines = roster.deadlines
         self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
-        """Seconds to wait for peers. With a server it is twice as long, because the server waits for others first."""
+        """Seconds to wait for peers. With a server it is doubled, because the server first waits for other parties."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
         self._participant: KeyedParticipant | None = None
@@ -79,14 +79,16 @@ class Node:
         """Error of the last write of a record or hello, until one succeeds."""
         self._stage_error: TacitError | None = None
         """Error of the last write of a long message, until one succeeds."""
-        self._changed = asyncio.Event()
-        self._average_lock = asyncio.Lock()
+        self._changed, self._average_lock = asyncio.Event(), asyncio.Lock()
         self._timer = WaitTimer(self._deadlines.phase, self._expire_wait)
         self._pool = BufferPool()
         self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
-        self.metrics = MetricsEndpoint(lambda: render_metrics(self.telemetry, self.status(), self.courier.links))
-        self.courier = build_courier(roster, mine, self, self._pool, proxy)
+        self.metrics = MetricsEndpoint(
+            lambda: render_metrics(self.telemetry, self.status(), self.courier.links),
+            lambda: self.lifecycle.obstacle or self.status().trouble,
+        )
+        self.courier = build_courier(roster, mine, self, self.telemetry, self._pool, proxy)
         links = {peer: self.courier.links[peer] for peer in self.peers}
         self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._make_hello, self._receive_hello)
 
@@ -124,9 +126,7 @@ class Node:
         return self.lifecycle.is_resuming
 
     async def start(self, address: str | None = None, metrics: str | None = None) -> None:
-        """Listens at the roster's address, or another one, and resumes an interrupted round.
-
-        Without an address it only dials out.
+        """Listens at the roster's address, if it has one, or another one, and resumes an interrupted round.
 
         With `metrics`, a host:port, it serves its metrics there.
         """
@@ -142,9 +142,9 @@ class Node:
         self._status_task = asyncio.create_task(self._write_status())
 
     async def average(self, update: Update | None) -> Ending:
-        """Takes part in the next round and returns its ending for us, which may have an error.
+        """Takes part in the next round. Returns its ending for this party, which may have an error.
 
-        An interrupted round is completed first, with its own update, and its ending is returned.
+        An interrupted round is completed first, with its own update; then its ending is returned.
         """
         async with self._average_lock:
             try:
@@ -152,7 +152,8 @@ class Node:
             except TacitError as error:
                 if not self.lifecycle.closing:
                     self._announce_ready(0)  # or others would begin, and wait for us
-                self.telemetry.report_refused(error, self.rounds)
+                if not self.lifecycle.draining:
+                    self.telemetry.report_refused(error, self.rounds)
                 raise
 
     async def _run_round(self, update: Update | None) -> Ending:
@@ -178,12 +179,21 @@ class Node:
         return round_.ending
 
     async def serve(self, report: Callable[[Ending], None], rounds: int | None = None) -> None:
-        """Takes part in round after round, as a server does, and reports the ending of each."""
-        while rounds is None or self.rounds < rounds:
-            report(await self.average(None))
+        """Takes part in one round after another, as a server does, and reports the ending of each."""
+        while (rounds is None or self.rounds < rounds) and (self.resuming or not self.lifecycle.draining):
+            try:
+                report(await self.average(None))
+            except TransportError:
+                if not self.lifecycle.draining:
+                    raise
+
+    def drain(self) -> None:
+        """Lets the present round finish, and begins no other."""
+        self.lifecycle.draining = True
+        self._changed.set()
 
     async def close(self, *, leaving: bool = False) -> None:
-        """Stops the node, and a call of `average` that waits, with an error. One that leaves tells its peers so."""
+        """Stops the node. A waiting call of `average` gets an error. With `leaving`, peers are notified."""
         self.lifecycle.closing = True
         self._changed.set()
         async with self._average_lock:
@@ -201,7 +211,7 @@ class Node:
         await self.metrics.close()
         await self.courier.close()
         try:
-            # What is not on disk by now is repeated after the restart.
+            # Data that is not on disk by now is recomputed after the restart.
             with suppress(TransportError):
                 self._finish_round()
         finally:
@@ -237,14 +247,13 @@ class Node:
     async def _write_status(self) -> None:
         """Writes the status file periodically, and retries a blocked call."""
         while True:
-            relays = [card.name for card in self.roster.relays]
-            self.telemetry.report_links({name: self.courier.links[name] for name in (*self.peers, *relays)})
+            self.telemetry.report_links(self.courier.links)
             with suppress(TacitError):
                 self._complete_pending()
             write_status(self.store.folder, self.status())
             await asyncio.sleep(OFTEN)
 
-    # --- when to begin ---------------------------------------------------------------------------------------------
+    # --- beginning of a round --------------------------------------------------------------------------------------
 
     async def _begin(self, update: Update | None) -> None:
         """Begins the next round, once the peers are ready."""
@@ -254,7 +263,7 @@ class Node:
         participant = self._participant
         if participant is None:
             raise AssertionError  # a node is not ready before the length of the vectors is known
-        # All of the last round is on disk until this one has begun, and nothing of it is written again.
+        # The last round is completely on disk until this one has begun, and none of it is written again.
         self._complete_pending()
         over, self._journal, participant.number = bool(self._journal.tip), Journal(kept=False), number - 1
         self._rendezvous.ready = 0
@@ -282,7 +291,7 @@ class Node:
             if number:
                 self._announce_ready(number)
                 if self.me == SERVER and not any(rendezvous.is_ready(peer, number) for peer in self.peers):
-                    since = self._now()  # without a waiting party the server waits on
+                    since = self._now()  # the timeout starts when a party is waiting
             late = self._now() - since >= self._max_wait
             if (
                 number
@@ -308,15 +317,11 @@ class Node:
         return self._rendezvous.hello(to, self.rounds, over, self.lifecycle.presence is Presence.LEAVING)
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
-        """Takes in a hello, and returns ours."""
+        """Processes a hello, and returns ours."""
         return self._hellos.answer(sender, hello)
 
-    def report_conflict(self, peer: Party, why: str) -> None:
-        """Reports that two processes may have the identity of a peer."""
-        self.telemetry.report_conflict(peer, why)
-
     def _receive_hello(self, sender: Party, hello: Hello | int) -> None:
-        """Takes in the hello of a peer, or its version if that is not ours."""
+        """Processes a peer's hello, or its version if that differs from ours."""
         if isinstance(hello, Hello):
             self._record_hello(sender, hello)
         else:
@@ -353,14 +358,14 @@ class Node:
         return max(MAX_GREETING, self._participant.codec.longest if self._participant is not None else 0)
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
-        """Takes in a frame; returns whether it is on disk, or discarded."""
+        """Processes a frame. Returns whether it is on disk, or discarded."""
         if self._participant is None:
             return False
         if sender in self._rendezvous.lost:
             return True
         if self._rendezvous.confirmed_hello(sender) is None:
-            # Without its hello it may be a peer that has lost its journal.
-            if not self._hellos.is_sending(sender):  # or it could have us send any number of hellos
+            # Without a confirmed hello, the peer may have lost its journal.
+            if not self._hellos.is_sending(sender):  # otherwise a peer could make us send any number of hellos
                 self._hellos.say([sender])
             return False
         try:
@@ -387,7 +392,7 @@ class Node:
         return actions
 
     def _stage(self, view: memoryview) -> None:
-        """Writes a long message to disk. If that keeps failing, it is why messages of peers are missing."""
+        """Writes a long message to disk. An error is kept, because it explains why messages of peers are missing."""
         try:
             self.store.stage(view)
         except TacitError as error:
@@ -402,7 +407,7 @@ class Node:
         return None if self._participant is None else self._participant.round
 
     def _set_vector_length(self, entries: int) -> None:
-        """Creates the participant for vectors of a length; raises ConfigError if there is one of another length."""
+        """Creates the participant for vectors of a length; raises ConfigError if there is one with another length."""
         if self._participant is None:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
@@ -425,7 +430,7 @@ class Node:
         )
         self.last = found.ending
         self._pool.fit(agreement.ring().length * agreement.ring().element_bytes)
-        # With a server, masks are sampled in each round; without one, they follow from the session and the round.
+        # With a server, masks are sampled in each round. Without one, they are derived from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
         self._rendezvous.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
@@ -479,7 +484,7 @@ class Node:
     def _update_round(self, *, resumed: bool = False) -> None:
         """Updates timer, memory, telemetry and state after a change of the round."""
         self._timer.follow(self._round)
-        # A server only runs rounds; other parties return memory in between.
+        # A server runs rounds all the time. Other parties return memory to the system between rounds.
         playing = self._round is not None and not self._round.over
         self._pool.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:

@@ -1,7 +1,7 @@
-"""Lifecycle of a node: its states, the only place where they change, and the call that may block it.
+"""Lifecycle of a node: its states, their transitions, and the call that may block it.
 
-There are two independent state machines. `RoundState` is the node's progress in its present round, `Presence` its
-membership in the federation.
+There are two independent state machines, which change only here. `RoundState` is the node's progress in its present
+round, `Presence` its membership in the federation.
 
     UNSIZED ──▶ IDLE ◀──▶ RUNNING ◀─── (restart with an interrupted round: UNSIZED ──▶ RUNNING)
                   ▲          │
@@ -28,15 +28,15 @@ class RoundState(StrEnum):
     UNSIZED = "unsized"
     """The length of the vectors is not known yet, so there is no participant."""
     IDLE = "idle"
-    """No round is under way, and every ending was available to the caller."""
+    """No round is in progress, and the caller could get every ending."""
     RUNNING = "running"
-    """A round is under way."""
+    """A round is in progress."""
     BLOCKED = "blocked"
-    """The disk refused the record of a call, so its actions are pending. The caller gets the disk's error."""
+    """Writing the record of a call failed, so its actions are pending. The caller gets the disk's error."""
     RECOVERING = "recovering"
-    """A round is under way again after it was blocked. Its ending is due to the caller."""
+    """A round is in progress again after it was blocked. The caller has not received its ending yet."""
     UNREPORTED = "unreported"
-    """A round that was blocked is over, and its ending was not returned to the caller yet."""
+    """A round that was blocked is over. The caller has not received its ending yet."""
 
 
 class Presence(StrEnum):
@@ -45,12 +45,12 @@ class Presence(StrEnum):
     CREATED = "created"
     LISTENING = "listening"
     LEAVING = "leaving"
-    """The node announces to its peers that they need not wait for it any longer."""
+    """The node has announced to its peers that they need not wait for it any longer."""
     CLOSED = "closed"
 
 
 class IllegalTransition(RuntimeError):
-    """A change of state that the lifecycle does not allow: an error in the node itself."""
+    """A transition that the lifecycle does not allow: a bug in the node itself."""
 
 
 S = TypeVar("S", RoundState, Presence)
@@ -75,7 +75,7 @@ BEFORE_ROUND = frozenset({RoundState.UNSIZED, RoundState.IDLE})
 
 @dataclass(frozen=True)
 class PendingCall:
-    """Result of a call of the participant whose record is not on disk yet, so that no action is performed."""
+    """A call of the participant whose record is not on disk yet, so that none of its actions may be performed."""
 
     actions: list[Action]
     record: Record | None
@@ -91,49 +91,59 @@ class NodeLifecycle:
     def __init__(self) -> None:
         self.round, self.presence = RoundState.UNSIZED, Presence.CREATED
         self.closing = False
-        """Whether the node is being closed, or was, so that no call of `average` waits any longer."""
+        """Whether the node is closing or closed, so that no call of `average` waits any longer."""
+        self.draining = False
+        """Whether the node finishes its present round and begins no other."""
 
     @property
     def is_resuming(self) -> bool:
         """Whether the next call of `average` completes the present round instead of beginning one."""
         return self.round not in BEFORE_ROUND
 
+    @property
+    def obstacle(self) -> str:
+        """Reason why this node begins no round; empty if it may."""
+        open_ = self.presence is Presence.LISTENING and not (self.closing or self.draining)
+        return "" if open_ else "stopping"
+
     def check_open(self, me: Party, number: int) -> None:
-        """Raises TransportError if the node is being closed, or was, with the number of its last round."""
+        """Raises TransportError if the node is closing or closed, or may begin no other round."""
         if self.closing and self.is_resuming:
             raise TransportError(
                 f"{me} was closed in round {number}; join again, and the next average finishes that round"
             )
         if self.closing:
             raise TransportError(f"{me} was closed before a round began; join again")
+        if self.draining and not self.is_resuming:
+            raise TransportError(f"{me} stops and begins no other round after round {number}; start it again")
 
     def size_known(self, under_way: bool) -> None:
-        """The length of the vectors is known; a round may be under way since before a restart."""
+        """Records that the length of the vectors is known. An interrupted round may be in progress."""
         self._enter_round(RoundState.RUNNING if under_way else RoundState.IDLE)
 
     def begin_round(self) -> None:
-        """A round has begun."""
+        """Records that a round has begun."""
         self._enter_round(RoundState.RUNNING)
 
     def block(self) -> None:
-        """The disk refused a record of the present round. It may do so again and again."""
+        """Records that writing a record of the present round failed. It may fail repeatedly."""
         if self.round is not RoundState.BLOCKED:
             self._enter_round(RoundState.BLOCKED)
 
     def advance_round(self, over: bool) -> None:
-        """The record of a call is on disk; the round may be over. Calls after the end change nothing."""
+        """Records that a call's record is on disk, and whether the round is over. Later calls change nothing."""
         if self.round is RoundState.RUNNING and over:
             self._enter_round(RoundState.IDLE)
         elif self.round is RoundState.BLOCKED or (self.round is RoundState.RECOVERING and over):
             self._enter_round(RoundState.UNREPORTED if over else RoundState.RECOVERING)
 
     def report_ending(self) -> None:
-        """The ending of the present round is returned to the caller."""
+        """Records that the caller receives the ending of the present round."""
         if self.round is not RoundState.IDLE:
             self._enter_round(RoundState.IDLE)
 
     def change_presence(self, presence: Presence) -> None:
-        """Changes the membership of the node; a second time, nothing happens."""
+        """Changes the membership of the node. Repeating a change has no effect."""
         if presence is not self.presence:
             _check(self.presence, presence, PRESENCE_TRANSITIONS)
             self.presence = presence

@@ -3,6 +3,7 @@
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
 from tacit.net.membership.routes import list_listeners, list_relays
+from tacit.net.observability.telemetry import Telemetry
 from tacit.net.transport.courier import Courier, Receiver
 from tacit.net.transport.peer_link import PeerEndpoint, Tls
 from tacit.net.transport.proxy import Proxy
@@ -13,6 +14,7 @@ def build_courier(
     roster: RosterFile,
     mine: Credentials,
     receiver: Receiver,
+    telemetry: Telemetry,
     pool: BufferPool | None = None,
     proxy: Proxy | None = None,
 ) -> Courier:
@@ -36,4 +38,5 @@ def build_courier(
         None if me in relays else list_listeners(roster, me),
         proxy,
         is_relay=me in relays,
+        on_conflict=telemetry.report_conflict,
     )

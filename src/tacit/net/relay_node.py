@@ -35,7 +35,7 @@ class RelayNode:
         roster.check(mine)
         self.me, self.roster, self._most_bytes = mine.name, roster, most_bytes
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
-        self.courier = build_courier(roster, mine, self)
+        self.courier = build_courier(roster, mine, self, self.telemetry)
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, address: str | None = None) -> None:
@@ -73,7 +73,3 @@ class RelayNode:
         """Refuses a hello: a relay takes part in no round."""
         del sender, hello
         raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, f"{self.me} is a relay and takes part in no round")
-
-    def report_conflict(self, peer: Party, why: str) -> None:
-        """Reports that two processes may have the identity of a party."""
-        self.telemetry.report_conflict(peer, why)

@@ -1,4 +1,4 @@
-"""Differential privacy on top of averaging: noise, accounting, and the ledger of spent privacy."""
+"""Differential privacy of averages: calibration of noise, accounting, and the ledger of spent privacy."""
 
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma, shared_noise
 from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound

@@ -1,25 +1,27 @@
-"""Distributed noise: each party adds a part of it in the ring, and the sum has the noise of all honest contributors.
+"""Distributed noise: each party adds a share of it in the ring, and the sum has the noise of all contributors.
 
-With the setting `noise=σ` every party adds integers from a discrete Gaussian to its encoded vector, under its masks.
-The sum has the noise of all contributors, also for the server; colluding parties can subtract their own. So only the
-noise of parties that are honest *and* did not drop out counts (`count_honest`).
+With the setting `noise=σ` every party adds integers from a discrete Gaussian to its encoded vector, under its masks. So
+the server sees only a sum with the noise of all contributors. Colluding parties can subtract their own noise. So only
+the noise of parties counts that are honest *and* did not drop out (`count_honest`).
 
-**The bound.** A sum of discrete Gaussians is not quite one. For n of them, each of σ ≥ 1/2 steps, on d entries, if a
-change moves the sum by at most Δ steps (L2), the Rényi divergence of order α is at most
+**The bound.** A sum of discrete Gaussians is not exactly a discrete Gaussian. Let n parties add noise of σ ≥ 1/2 steps
+to d entries, and let a change of the data move the sum by at most Δ steps (L2). Then the Rényi divergence of order α is
+at most
 
     min( α Δ²/(2 n σ²) + τ d,  α (Δ/(√n σ) + τ √d)²/2 )    with τ = 10 Σ_{k<n} exp(−2 π² σ² k/(k + 1))
 
 (Kairouz, Liu and Steinke 2021, Proposition 14). That is ρ-zCDP with ρ = min(Δ²/(2 n σ²) + τ d, (Δ/(√n σ) + τ √d)²/2),
-for α > 1. Beyond three steps τ is negligible. Skellam noise adds up exactly, but needs a Poisson sampler of any mean,
-and its bound has a term beyond the Gaussian's that vanishes more slowly; here steps are fine, and τ vanishes.
+for α > 1. With σ of more than three steps τ is negligible. Skellam noise would add up exactly. But it needs a Poisson
+sampler for any mean, and its bound exceeds the Gaussian's by a term that vanishes more slowly. Steps are fine here, so
+that τ vanishes.
 
-**What rounding adds to Δ.** Rounding to steps can increase the distance of two vectors by a step per entry, √d in all.
-A vector no longer than `norm` is at most `tacit.vectors.fixedpoint.longest` after rounding, and two of them are at most
-twice that from each other. The smaller bound counts.
+**Effect of rounding on Δ.** Rounding to steps can increase the distance of two vectors by one step per entry: √d in
+total. A vector of length at most `norm` has at most the length `tacit.vectors.fixedpoint.longest` after rounding, and
+two such vectors have at most twice that distance. The smaller of both bounds counts.
 
-**Whose noise.** Parties fall into classes that the adversary's view treats alike: summed with the same factor, or not
-at all. The view then follows from the sums over classes, each with the noise of all its members. So it is as private as
-the sum over the smallest class, whose size is the anonymity set of an audit.
+**Parties whose noise counts.** The adversary's view divides parties into classes: those summed with the same factor, or
+not at all. The view follows from the sums over the classes, and each of these has the noise of all its members. So the
+view is as private as the sum over the smallest class, whose size is the anonymity set of an audit.
 """
 
 import math
@@ -33,33 +35,40 @@ from tacit.privacy.noise import Accountant, check_positive, epsilon_of, local_si
 from tacit.vectors.fixedpoint import FixedPoint, longest
 
 DOUBLINGS = 60
-"""Most doublings of the noise before the search for a sufficient one gives up."""
+"""Most doublings of the noise before the search for a sufficient σ gives up."""
 PRECISION = 1e-6
-"""Relative precision of the least sufficient noise."""
+"""Relative precision of the smallest sufficient σ."""
 
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The noise in one sum, to which each honest party adds its part."""
+    """Noise of one sum, to which each honest party adds a share. It computes ε.
+
+    >>> noise = SharedNoise(sigma=10.0, step=1e-6, sensitivity=2.0, honest=6, entries=1000)
+    >>> round(noise.epsilon(delta=1e-5, rounds=1), 2), noise.best_epsilon(delta=1e-5).kind.value
+    (0.4, 'gaussian')
+    """
 
     sigma: float
     """Standard deviation σ of each party's noise, in the units of an entry."""
     step: float
     """The step of the ring, in the same units."""
     sensitivity: float
-    """Sensitivity: how far one sample, or one user, can move a vector before rounding (L2)."""
+    """Sensitivity: the largest change (L2) of a vector, before rounding, when one sample or one user changes."""
     honest: int = 1
-    """Number of contributors whose noise counts."""
+    """Number of contributors whose noise counts: those that are honest and do not drop out."""
     entries: int = 1
+    """Number of entries of a vector."""
     norm: float | None = None
-    """Largest length (L2) of a vector, if the sensitivity is per user."""
+    """Largest length (L2 norm) of a vector, for privacy per user; None for privacy per sample."""
     stochastic: bool = False
+    """Whether entries are rounded at random."""
     releases: int = 1
-    """Number of times a vector is encoded with fresh noise in a round."""
+    """Number of times that a round encodes the same vector with fresh noise."""
 
     @property
     def moved(self) -> float:
-        """Δ: the largest change of the sum, in steps, once vectors are rounded."""
+        """Δ: the largest change of the sum after rounding, in steps."""
         moved = self.sensitivity / self.step + math.sqrt(self.entries)
         if self.norm is not None:
             moved = min(moved, 2 * longest(self.norm / self.step, self.entries, stochastic=self.stochastic))
@@ -67,13 +76,13 @@ class SharedNoise:
 
     @property
     def tau(self) -> float:
-        """τ: the distance of a sum of discrete Gaussians from one."""
+        """τ: bound on how far a sum of discrete Gaussians is from a discrete Gaussian."""
         exponent = -2 * math.pi**2 * (self.sigma / self.step) ** 2
         return 10 * sum(math.exp(exponent * k / (k + 1)) for k in range(1, self.honest))
 
     @property
     def rho(self) -> float:
-        """ρ of zero-concentrated privacy, of one round."""
+        """ρ of zero-concentrated differential privacy, for one round."""
         steps, d, tau = self.sigma / self.step, self.entries, self.tau
         if steps < 0.5:
             return math.inf
@@ -81,11 +90,11 @@ class SharedNoise:
         return self.releases * min(moved**2 / 2 + tau * d, (moved + tau * math.sqrt(d)) ** 2 / 2)
 
     def epsilon(self, delta: float, rounds: int = 1, accountant: Accountant = "zcdp") -> float:
-        """Returns the ε of a number of rounds, by one way to account for them."""
+        """Returns the ε of some rounds, computed by one accountant."""
         return epsilon_of(rounds * self.rho, delta, accountant, gaussian=False)
 
     def best_epsilon(self, delta: float, rounds: int = 1) -> EpsilonBound:
-        """Returns the least ε of a number of rounds that is proved, and by what."""
+        """Returns the smallest proved ε of some rounds, and the kind of its proof."""
         if self.rho == math.inf:
             return EpsilonBound(math.inf, BoundKind.RENYI)  # no bound holds for noise of less than half a step
         sigma, releases = self.sigma / self.step * math.sqrt(self.honest), rounds * self.releases
@@ -104,7 +113,16 @@ class SharedNoise:
 
 
 def count_honest(parties: int, dropouts: float = 0.0, colluders: int = 0) -> int:
-    """Returns how many parties' noise counts if a part of them drops out and others collude."""
+    """Returns the number of parties whose noise counts, after dropouts and collusion.
+
+    >>> count_honest(10, dropouts=0.2, colluders=2)
+    6
+
+    Args:
+        parties: Number of parties.
+        dropouts: Fraction of the parties that may drop out.
+        colluders: Number of colluding parties.
+    """
     wrong = []
     if not 0 <= dropouts < 1:
         wrong.append(f"dropouts={dropouts} must be a part of the parties, from 0 to less than 1")
@@ -129,11 +147,22 @@ def shared_noise(
     honest: int | None = None,
     colluders: int = 0,
 ) -> SharedNoise:
-    """Returns the noise of some terms for vectors with a number of entries.
+    """Returns the noise of a sum under some terms, for vectors of a number of entries.
 
-    The sensitivity defaults to that of a user whose vectors are as long as the `norm` of the settings. `honest`
-    defaults to all contributors of the smallest sum that `secagg` allows but the colluders; elsewhere to one, because
-    others may see a party's vector alone: an audit determines the anonymity set.
+    >>> from tacit.protocols import find
+    >>> from tacit.core.suite import Parties
+    >>> terms = find("secagg").settings_from({"noise": 0.5, "norm": 1.0}).bind(Parties("abcdefghij"))
+    >>> shared_noise(terms, entries=1000).honest
+    7
+
+    Args:
+        terms: The terms of a protocol, with noise in its settings.
+        entries: Number of entries of a vector.
+        sensitivity: Largest change of a vector. Default: that of a user whose vectors have the length `norm`.
+        honest: Number of contributors whose noise counts. With `secagg` it defaults to the smallest allowed sum minus
+            the colluders. With other protocols it defaults to one, because others may see a single party's vector; an
+            audit determines the anonymity set.
+        colluders: Number of colluding parties.
     """
     settings = terms.settings
     wrong = [] if settings.noise else ["the settings have no noise; set noise= to its standard deviation"]
@@ -185,24 +214,29 @@ def distributed_sigma(
 ) -> float:
     """Returns the σ that each party must add, as `noise=`, so that T sums of `secagg` are (ε, δ)-private.
 
-    That holds against everyone who sees the sums, including the server. Sums of fewer contributors than counted must be
-    refused: set a threshold of that many plus the colluders. Raises ConfigError if no noise suffices because the ring
-    is too coarse.
+    >>> round(distributed_sigma(1.0, 1e-5, parties=10, norm=1.0, dropouts=0.2, colluders=2, rounds=10), 2)
+    12.65
+
+    It protects against everyone who sees the sums, including the server. Sums of too few contributors must be refused:
+    set the threshold to the number of honest contributors that count, plus the colluders.
 
     Args:
         epsilon: Privacy to reach over all rounds.
         delta: Probability with which ε may be exceeded.
         parties: Number of parties.
-        sensitivity: How far one sample can move a vector (L2), for privacy per sample.
+        sensitivity: Largest change (L2) of a vector when one sample changes, for privacy per sample.
         norm: Largest length (L2) of a vector, for privacy per user.
-        dropouts: Part of the parties that may drop out of a round.
-        colluders: Number of other parties that may collude.
+        dropouts: Fraction of the parties that may drop out of a round.
+        colluders: Number of colluding parties.
         rounds: Number of rounds T.
-        entries: Entries of a vector.
+        entries: Number of entries of a vector.
         bits: Bits of a ring element.
         clip: Largest magnitude of an entry.
-        stochastic: Whether rounding is stochastic; by default it is in a ring of 16 bits.
+        stochastic: Whether entries are rounded at random. Default: only in a ring of 16 bits.
         accountant: How rounds are composed.
+
+    Raises:
+        ConfigError: No noise suffices, because the ring is too coarse.
     """
     if (sensitivity is None) == (norm is None):
         raise ConfigError("give the norm of vectors, for privacy per user, or the sensitivity, for privacy per sample")
@@ -211,16 +245,16 @@ def distributed_sigma(
     honest = count_honest(parties, dropouts, colluders)
     by_chance = bits == 16 if stochastic is None else stochastic
     if accountant == "pld":
-        epsilon_of(1.0, delta, accountant, gaussian=False)  # says why not
+        epsilon_of(1.0, delta, accountant, gaussian=False)  # raises an error with the reason
 
-    step = FixedPoint(bits, clip, parties, entries).resolution / clip  # for each unit of what the ring holds
+    step = FixedPoint(bits, clip, parties, entries).resolution / clip  # relative to the span of the ring
 
     def suffices(sigma: float) -> bool:
         span = clip + FARTHEST * sigma / math.sqrt(parties)
         noise = SharedNoise(sigma, step * span, far, honest, entries, norm, by_chance)
         return noise.epsilon(delta, rounds, accountant) <= epsilon
 
-    # Rounding only ever adds to what real numbers would take.
+    # With real numbers instead of ring elements, less noise suffices. So that σ is a lower bound to start from.
     low = high = local_sigma(epsilon, delta, sensitivity=far, rounds=rounds, accountant=accountant) / math.sqrt(honest)
     for _ in range(DOUBLINGS):
         if suffices(high):

@@ -5,23 +5,23 @@
         ledger.spend(parties, event, round=number)  # raises BudgetSpent before a round that would exceed it
         outcome = federation.average(...)
 
-A round is recorded before its vectors leave, and is not refunded if it fails, because nobody knows who saw it. A round
-number is recorded once, so a round that is resumed after a restart, with the same noise, costs nothing more. With a
-digest of what a round releases, every distinct release is recorded. A training loop has a ledger of all parties, and a
-node on a network its own.
+A round is recorded before its vectors are sent. It is not refunded if it fails, because nobody knows who saw the
+vectors. A round number is recorded once. So a round that is resumed after a restart, with the same noise, costs nothing
+more. If the caller passes a digest of what the round releases, every distinct release is recorded. A training loop has
+one ledger for all parties; a node on a network has its own.
 
 Privacy belongs to data, not to a run. With `data=`, the digest of the data, the file is the ledger **of the data**: all
-runs on them pay into it, and none exceeds the budget that their owner set for all of them (`set_budget`). Changed data
-are refused until somebody says whether they are of the same people.
+runs on the data pay into it, and none exceeds the budget that the data's owner set for all of them (`set_budget`).
+Changed data are refused until a user states whether they are of the same people.
 
-Losses add up as ρ of zero-concentrated privacy. ε is the accountant's result for the sum: exact for Gaussian noise,
-whose rounds compose to one Gaussian, and for other noise the bound that follows from ρ. Parties are accounted
-separately, so a party's ε is about its own data; data that several parties hold is spent by all of them. Over several
-runs the party that spent most counts in each, because another run may give its samples to another party.
+Losses add up as ρ of zero-concentrated differential privacy. ε is the accountant's result for the sum. It is exact for
+Gaussian noise, whose rounds compose to one Gaussian; for other noise it is the bound that follows from ρ. Parties are
+accounted separately, so a party's ε is about its own data; data that several parties hold is spent by all of them. Over
+several runs, the party that spent most counts in each run, because another run may assign its samples to another party.
 
-Accidental changes and partial writes are detected, and so is an older copy that is put back, by the hash in the lock
-file. An attacker with write access can forge or restore both, so a run that stores other files also stores the result
-of `encode` and checks it with `covers`. A deleted ledger leaves its lock file, which distinguishes a `lost` ledger from
+The ledger detects accidental changes and partial writes. By the hash in its lock file it also detects an older copy. An
+attacker with write access can forge or restore both. So a run that stores other files also stores the result of
+`encode` and checks it with `covers`. A deleted ledger leaves its lock file, which distinguishes a `lost` ledger from
 one that was never written.
 """
 
@@ -56,11 +56,17 @@ from tacit.runtime.atomic_files import check_folder
 __all__ = ["Ledger", "LedgerState", "People", "RunRecord", "Spent", "read_ledger", "set_budget"]
 
 People: TypeAlias = Literal["same", "new"]
-"""Whose data changed data are: of the same people, whose budget goes on, or of new people only."""
+"""Origin of changed data: the same people, whose budget continues, or only new people."""
 
 
 class Ledger:
-    """Spent privacy of each party of a run, within a budget; and of all runs on some data."""
+    """Privacy that each party of a run has spent, within a budget, and that all runs on the same data have spent.
+
+    >>> ledger = Ledger("my run", budget=1.0)
+    >>> ledger.spend(["a", "b"], Spent.of(20.0))
+    >>> round(ledger.epsilon("a"), 3), ledger.rounds("a")
+    (0.241, {1: Spent(rho=0.00125, gaussian=True)})
+    """
 
     def __init__(
         self,
@@ -76,26 +82,26 @@ class Ledger:
         unit: str = "",
         mechanism: str = "",
     ) -> None:
-        """Opens the ledger of a run, or starts it if there is none at the path yet.
+        """Opens the ledger of a run, or starts it if there is no file at the path yet.
 
         Args:
             run: Identifies the run: the hash of a scenario, or the name of a federation.
             delta: The δ of this run.
-            budget: The ε that each party may spend in this run; no limit unless given.
+            budget: The ε that each party may spend in this run; None for no limit.
             accountant: How rounds are composed.
-            path: File of the ledger; unless given it ends with the process.
-            data: Digest of the data whose ledger this is. Then the file has all runs on them.
-            people: Says whose data changed data are.
+            path: File of the ledger; None for a ledger in memory, which ends with the process.
+            data: Digest of the data. If given, the file is the ledger of these data and has all runs on them.
+            people: Whether changed data are of the same people or of new ones.
             began: Time to record for a new run.
             unit: Unit of privacy, "user" or "sample".
             mechanism: Description of the noise.
 
         Raises:
-            JournalError: For a ledger of another run, or one that was lost, changed by accident or written in part.
-            ConfigError: For a ledger of other data, unless `people` says whose they are.
+            JournalError: The ledger is of another run, is lost, was changed by accident, or was written in part.
+            ConfigError: The ledger is of other data, and `people` is not given.
         """
         check_positive(delta, **({} if budget is None else {"budget": budget}))
-        epsilon_of(1.0, delta, accountant)  # refuses an unknown accountant now
+        epsilon_of(1.0, delta, accountant)  # raises an error for an unknown accountant
         if people not in (None, "same", "new"):
             raise ConfigError(f'people={people!r} must be "same" or "new"')
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
@@ -113,7 +119,7 @@ class Ledger:
             raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
 
     def _adopt(self, state: LedgerState) -> None:
-        """Goes on from a state that was read; raises an error if it is of another run, or of other data."""
+        """Continues from a state read from the file; raises an error if it is of another run, or of other data."""
         if self._data is None:
             known = {each.run for each in state.runs}
             if state.data or known - {self.run}:
@@ -127,7 +133,7 @@ class Ledger:
         self._mine = self._state.record_of(self.run) or self._mine
 
     def _with_data(self, state: LedgerState) -> LedgerState:
-        """Returns a state for the data at hand; raises ConfigError if they changed and nobody said whose they are."""
+        """Returns the state for the present data; raises ConfigError if the data changed and `people` is not given."""
         data = self._data
         if data is None:
             return state
@@ -153,11 +159,17 @@ class Ledger:
         round: int | None = None,  # noqa: A002
         release: str = "",
     ) -> None:
-        """Records that parties are about to take part in a round, the next one unless its number is given.
+        """Records that parties are about to take part in a round. Call it before the round.
 
-        With the digest of what it releases, a round is recorded for each distinct release. Raises BudgetSpent, and
-        records nothing, if a party or all runs together would exceed a budget, and JournalError if that round was
-        recorded with another loss.
+        Args:
+            parties: A party, or several.
+            event: The privacy loss of the round.
+            round: The number of the round; None for the next one.
+            release: Digest of what the round releases. If given, each distinct release of a round is recorded.
+
+        Raises:
+            BudgetSpent: A party, or all runs together, would exceed a budget. Nothing is recorded.
+            JournalError: The round is recorded already, with another loss.
         """
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
         number = self._next() if round is None else round
@@ -176,17 +188,17 @@ class Ledger:
             self._write(self._mine.with_payment(fresh, event, number, release))
 
     def record_without_noise(self) -> None:
-        """Records that this run has no noise, before it begins; raises BudgetSpent if its data have a budget by then.
+        """Records that this run has no noise. Call it before the run. Raises BudgetSpent if the data have a budget.
 
-        Nothing bounds what its results tell, so it is counted and not added to ε.
+        No ε bounds what such a run reveals. So it is counted as a run without noise, and not added to ε.
         """
         if not self._mine.without_noise:
             self._write(msgspec.structs.replace(self._mine, without_noise=True))
 
     def check_plan(self, event: Spent, rounds: int) -> None:
-        """Raises BudgetSpent if so many more rounds would exceed the budget of all runs on the data.
+        """Raises BudgetSpent if that many more rounds would exceed the budget of all runs on the data.
 
-        Each round is checked again when it is paid for, because other runs may spend meanwhile.
+        Each round is checked again when it is recorded, because other runs may spend in the meantime.
         """
         planned = event.rho * rounds
         if self._state.exceeds(planned):
@@ -211,12 +223,12 @@ class Ledger:
 
     @property
     def path(self) -> Path | None:
-        """The file; None for a ledger that ends with the process."""
+        """The file; None for a ledger in memory."""
         return self._path
 
     @property
     def state(self) -> LedgerState:
-        """All runs of the ledger, as of the last payment of this one."""
+        """All runs of the ledger, as of this run's last payment."""
         return self._state
 
     def _next(self) -> int:
@@ -231,7 +243,7 @@ class Ledger:
         return self._epsilons[rho, gaussian]
 
     def _paid(self, party: Party, event: Spent, number: int, release: str) -> bool:
-        """Returns whether a release is recorded for a party; raises JournalError if it is with another loss."""
+        """Returns whether a release is already recorded for a party; raises JournalError if its loss was different."""
         if release and release not in self._mine.releases.get(number, ()):
             return False
         for span in self._mine.spent.get(party, ()):
@@ -247,15 +259,15 @@ class Ledger:
     # --- on disk ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Returns what this run has paid, to store with other files; of a run's own ledger, the file's content."""
+        """Returns this run's payments as bytes, to store with other files. Without `data`, it is the file's content."""
         if self._data is None:
             return self._state.with_record(self._mine).encode()
         return LedgerState(runs=(self._mine,)).encode()
 
     def restore(self, data: bytes) -> None:
-        """Goes on from what `encode` returned; raises JournalError if that is of another run, or not whole.
+        """Continues from the result of `encode`; raises JournalError if it is of another run, or incomplete.
 
-        Not if there is a file, which may know of more.
+        A ledger with a file cannot be restored, because the file may have later payments.
         """
         if self._path is not None:
             raise ConfigError(
@@ -265,10 +277,10 @@ class Ledger:
         self._state = self._state.with_record(self._mine)
 
     def covers(self, data: bytes, parties: Iterable[Party] | None = None) -> None:
-        """Raises JournalError if this ledger lacks payments that were in it when `encode` returned that.
+        """Raises JournalError if this ledger lacks payments that a result of `encode` has.
 
-        A run that goes on asks so whether its ledger was deleted since, or an older one put in its place. If parties
-        are named, only what they spent is looked at.
+        A run calls it when it resumes, to find out whether its ledger was deleted or replaced by an older one. With
+        `parties`, only their payments are compared.
         """
         earlier = self._decode_record(data, " (as it was kept with other things)")
         for party in earlier.spent if parties is None else parties:
@@ -281,13 +293,13 @@ class Ledger:
                 )
 
     def take_over(self, data: bytes) -> None:
-        """Records what this run paid in an earlier file, if it has paid nothing here yet, whatever the budget is."""
+        """Records this run's payments from an earlier file, if it has none here yet. The budget is not checked."""
         earlier = self._decode_record(data, " (of an earlier release)")
         if earlier.spent and not self._mine.spent:
             self._write(msgspec.structs.replace(self._mine, events=earlier.events, spent=earlier.spent), checked=False)
 
     def _decode_record(self, data: bytes, where: str = "") -> RunRecord:
-        """Returns this run's record in what `encode` returned; raises JournalError if that is of another run."""
+        """Returns this run's record from a result of `encode`; raises JournalError if that is of another run."""
         state = decode_ledger(data, where)
         record = state.record_of(self.run)
         if record is None and state.runs:
@@ -298,14 +310,14 @@ class Ledger:
 
     @property
     def lost(self) -> bool:
-        """Whether a ledger was written at the path and is gone."""
+        """Whether a ledger was written at the path and no longer exists."""
         return self._path is not None and read_bytes(self._path) is None and was_written(self._path)
 
     def _where(self) -> str:
         return "" if self._path is None else f" ({self._path})"
 
     def _write(self, record: RunRecord, *, checked: bool = True) -> None:
-        """Replaces this run's record in the file, within the budget of all runs, while nobody else writes."""
+        """Replaces this run's record in the file, within the budget of all runs, while holding the lock."""
         with nullcontext(-1) if self._path is None else lock_ledger(self._path) as lock:
             state, found = self._latest()
             if checked and record.without_noise and state.budget is not None:
@@ -321,7 +333,7 @@ class Ledger:
             self._state, self._mine = state, record
 
     def _latest(self) -> tuple[LedgerState, LedgerState | None]:
-        """Returns the present state for the data at hand, and what is in the file; None if there is no file."""
+        """Returns the present state for these data, and the content of the file; None for a missing file."""
         found = None if self._path is None else load_ledger(self._path, self._where(), locked=True)
         if found is None:
             if self._data is not None and self.lost:
@@ -334,7 +346,7 @@ class Ledger:
         return self._with_data(found), found
 
     def _set_aside(self, found: LedgerState) -> None:
-        """Keeps the ledger of people whose data are no longer there, beside the new one."""
+        """Keeps a copy of a ledger whose people's data were replaced, beside the new ledger."""
         if self._path is None or self._people != "new" or not found.runs:
             return
         stem = f"{self._path.stem}-{found.data[:8] or 'earlier'}"
@@ -347,7 +359,7 @@ class Ledger:
 
 
 class PlanExceeds(BudgetSpent):
-    """A run that was not started, because its rounds would exceed the budget of its data."""
+    """A run was not started, because its rounds would exceed the budget of its data."""
 
     def __init__(self, state: LedgerState, planned: float, where: str = "") -> None:
         after, alone = state.epsilon_of(state.rho + planned), state.epsilon_of(planned)
@@ -361,7 +373,15 @@ class PlanExceeds(BudgetSpent):
 
 
 def read_ledger(path: str | Path) -> LedgerState:
-    """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged."""
+    """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = f"{folder}/ledger.json"
+    ...     Ledger("my run", path=path).spend(["a", "b"], Spent.of(20.0))
+    ...     round(read_ledger(path).epsilon, 3)
+    0.241
+    """
     state = load_ledger(Path(path), f" ({path})")
     if state is None:
         gone = " any more, though one was written" if was_written(Path(path)) else ""
@@ -370,7 +390,20 @@ def read_ledger(path: str | Path) -> LedgerState:
 
 
 def set_budget(path: str | Path, budget: float, delta: float | None = None) -> LedgerState:
-    """Sets what all runs on some data may spend together, also before the first one; returns the new state."""
+    """Sets the ε that all runs on some data may spend together, and returns the new state.
+
+    It may be called before the first run.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     set_budget(f"{folder}/ledger.json", 8.0).budget
+    8.0
+
+    Args:
+        path: File of the ledger.
+        budget: The ε for all runs.
+        delta: The δ of the budget; None to keep the present one.
+    """
     check_positive(delta or 0.5, budget=budget)
     place = Path(path).absolute()
     with lock_ledger(place) as lock:

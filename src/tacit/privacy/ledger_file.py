@@ -1,16 +1,16 @@
-"""File of a ledger: its two formats, its lock, and how it is replaced.
+"""File of a ledger: its two formats, its lock, and its atomic replacement.
 
-Version 1 has the rounds of one run. Version 2 has those of all runs on some data, a budget for them together, and the
-data's digest. Both are read. A ledger that version 1 can express is still written in version 1.
+Version 1 has the rounds of one run. Version 2 has those of all runs on some data, a common budget, and the digest of
+the data. Both are read. A ledger that version 1 can express is still written in version 1.
 
-The lock file tells the ledger that was written last from an older copy. It has two slots for hashes of ledgers:
+The lock file distinguishes the latest ledger from an older copy. It has two slots for hashes of ledgers:
 
     before a ledger is replaced     old new
     after it                        new new
 
-Only one slot is written at a time, the other one names the ledger that is there. So a process that is killed, or a
-machine without power, leaves a ledger that its lock accepts. The first ledger is written before its lock, which has no
-hashes until then. A lock of release 0.2 says "written", and accepts every ledger.
+Only one slot is written at a time, and the other one names the ledger on disk. So after a crash or power failure the
+lock file accepts the ledger on disk. The first ledger is written before its lock file has hashes. A lock file of
+release 0.2 contains "written" and accepts every ledger.
 """
 
 import errno
@@ -46,11 +46,11 @@ CURE = "an older copy forgets what was spent since, so add to it what it lacks, 
 OLDER = "it is an older copy; put the newest back"
 """Cause and remedy of a ledger that its lock file does not know."""
 KEPT_RELEASES = 2
-"""Rounds whose releases a run remembers. Earlier ones are in its checkpoint, and are paid for again if repeated."""
+"""Number of rounds whose releases a run remembers. Repeating an earlier round, from a checkpoint, is paid for again."""
 ROUNDING = 1e-9
-"""Relative excess of a budget that is taken for rounding."""
+"""Relative excess over a budget that counts as a rounding error."""
 SLOT = 65
-"""Bytes of a slot in a lock file: a SHA-256 in hexadecimal, and the end of the line."""
+"""Bytes of a slot in a lock file: a SHA-256 hash in hexadecimal, and a newline."""
 _HASH = re.compile(rb"[0-9a-f]{64}\n")
 
 
@@ -58,13 +58,16 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Privacy loss of one round for each participant."""
 
     rho: float
-    """The loss ρ of zero-concentrated privacy."""
+    """The loss ρ of zero-concentrated differential privacy."""
     gaussian: bool = True
-    """Whether it is Gaussian noise on real numbers, for which tight accountants apply."""
+    """Whether the noise is Gaussian on real numbers, for which tight accountants apply."""
 
     @classmethod
     def of(cls, multiplier: float, times: int = 1) -> "Spent":
-        """Returns the loss of `times` sums whose Gaussian noise is a multiple of the sensitivity."""
+        """Returns the loss of `times` sums with Gaussian noise.
+
+        `multiplier` is the standard deviation of the noise divided by the sensitivity.
+        """
         check_positive(0.5, multiplier=multiplier, times=times)
         return cls(times / (2 * multiplier**2))
 
@@ -84,13 +87,13 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Payments of one run. A round that was released twice is there twice."""
+    """Payments of one run. A round with two distinct releases has two payments."""
 
     run: str
     events: tuple[Spent, ...] = ()
     spent: dict[Party, tuple[Span, ...]] = msgspec.field(default_factory=dict)
     releases: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Digests of what the last rounds released, by round. Each was paid for once."""
+    """Digests of the releases of the last rounds, by round. Each release was paid for once."""
     began: str = ""
     """Time of the run's first payment."""
     unit: str = ""
@@ -98,15 +101,15 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     mechanism: str = ""
     """Description of the noise."""
     without_noise: bool = False
-    """Whether the run has no noise. No ε bounds what its results tell, so it is counted and not added up."""
+    """Whether the run has no noise. No ε bounds what it reveals, so it is counted and not added up."""
 
     def payments(self, party: Party) -> list[tuple[int, Spent]]:
-        """Returns every payment of a party: the round, and its loss."""
+        """Returns every payment of a party: the round and its loss."""
         spans = self.spent.get(party, ())
         return [(n, self.events[span.event]) for span in spans for n in range(span.first, span.last + 1)]
 
     def losses(self, party: Party) -> Iterator[tuple[Spent, int]]:
-        """Yields the losses of a party, and how often each occurred."""
+        """Yields each loss of a party with the number of times it occurred."""
         for span in self.spent.get(party, ()):
             yield self.events[span.event], span.count
 
@@ -116,12 +119,12 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def rho(self) -> float:
-        """The ρ of the party that spent most. Other runs may give its samples to another party."""
+        """ρ of the party that spent most. Other runs may assign its samples to another party."""
         return max(map(self.rho_of, self.spent), default=0.0)
 
     @property
     def rounds(self) -> int:
-        """Number of payments of the party that paid most often."""
+        """Number of payments of the party with the most payments."""
         return max((sum(span.count for span in spans) for spans in self.spent.values()), default=0)
 
     def with_payment(self, parties: Iterable[Party], event: Spent, number: int, release: str) -> "RunRecord":
@@ -148,20 +151,20 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     kind: str = KIND
     version: int = VERSION
     data: str = ""
-    """Digest of the data; empty if the ledger is of one run, or of no data yet."""
+    """Digest of the data; empty for the ledger of one run, and before the first run on some data."""
     earlier: tuple[str, ...] = ()
-    """Digests that the data of the same people had before."""
+    """Earlier digests of the data, of the same people."""
     delta: float = 1e-5
-    """The δ of the budget, and of every ε over several runs."""
+    """The δ of the budget, and of every ε that covers several runs."""
     budget: float | None = None
-    """The ε that all runs together may spend; None without a limit."""
+    """The ε that all runs together may spend; None for no limit."""
     runs: tuple[RunRecord, ...] = ()
     digest: str = ""
     """Hash of all other fields. It has no key: it detects accidental changes and partial writes, not forgeries."""
 
     @property
     def rho(self) -> float:
-        """The ρ that all runs have spent together."""
+        """ρ that all runs together have spent."""
         return math.fsum(run.rho for run in self.runs)
 
     @property
@@ -171,30 +174,30 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def with_noise(self) -> tuple[RunRecord, ...]:
-        """The runs that ε is of."""
+        """The runs with noise, which ε covers."""
         return tuple(run for run in self.runs if not run.without_noise)
 
     @property
     def without_noise(self) -> int:
-        """Number of recorded runs without noise, which ε does not count."""
+        """Number of runs without noise, which ε does not cover."""
         return len(self.runs) - len(self.with_noise)
 
     def epsilon_of(self, rho: float) -> float:
-        """Returns the ε of some ρ at the δ of the ledger."""
+        """Returns the ε for some ρ at the ledger's δ."""
         return epsilon_of(rho, self.delta)
 
     @property
     def epsilon(self) -> float:
-        """The ε that all runs have spent together."""
+        """ε that all runs together have spent."""
         return self.epsilon_of(self.rho)
 
     def exceeds(self, rho: float) -> bool:
-        """Says whether some more ρ would exceed the budget."""
+        """Returns whether spending another `rho` would exceed the budget."""
         return self.budget is not None and not self.epsilon_of(self.rho + rho) <= self.budget * (1 + ROUNDING)
 
     @property
     def left(self) -> float:
-        """The largest ε that one more run may spend; infinite without a budget."""
+        """The largest ε that another run may spend; infinite without a budget."""
         if self.budget is None:
             return math.inf
         log = math.log(1 / self.delta)
@@ -212,7 +215,7 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return msgspec.structs.replace(self, runs=runs if known else (*runs, record))
 
     def encode(self) -> bytes:
-        """Returns the content of the file."""
+        """Returns the content of the file, in version 1 if that can express it."""
         if len(self.runs) == 1 and not self.data and self.budget is None:
             record = self.runs[0]
             if record == RunRecord(record.run, record.events, record.spent):
@@ -237,7 +240,7 @@ def _encode_digested(state: LedgerState | _FirstFormat) -> bytes:
 
 
 def decode_ledger(data: bytes, where: str = "") -> LedgerState:
-    """Returns the state of a ledger file; raises JournalError if it is none, or not as it was written."""
+    """Returns the state of a ledger file; raises JournalError if the bytes are no ledger, or were changed."""
     try:
         header: Any = msgspec.json.decode(data)
         if not isinstance(header, dict) or header.get("kind") != KIND:
@@ -281,8 +284,8 @@ def load_ledger(path: Path, where: str = "", *, locked: bool = False) -> LedgerS
 
     Args:
         path: The ledger.
-        where: Its place, for errors.
-        locked: Whether we hold its lock.
+        where: The location to name in errors.
+        locked: Whether the caller holds its lock.
     """
     data = read_bytes(path)
     if data is None:
@@ -298,23 +301,23 @@ def load_ledger(path: Path, where: str = "", *, locked: bool = False) -> LedgerS
             return state
         if locked:
             raise JournalError(f"the ledger is not the one that was written last{where}: {OLDER}")
-        fcntl.flock(lock, fcntl.LOCK_SH)  # somebody may have replaced it just now
+        fcntl.flock(lock, fcntl.LOCK_SH)  # another process may be replacing it; wait, and read again
         return load_ledger(path, where, locked=True)
     finally:
         os.close(lock)
 
 
 def write_ledger(path: Path, state: LedgerState, lock: int) -> None:
-    """Replaces a ledger file, whose lock is held; returns when it is on disk."""
+    """Replaces a ledger file while the caller holds its lock. Returns when the file is on disk."""
     data, found = state.encode(), read_bytes(path)
     name = _hash_ledger(data)
     if found is not None and _read_slots(lock)[0] != _hash_ledger(found):
         _write_slot(lock, 0, _hash_ledger(found))
-    if os.fstat(lock).st_size:  # a lock that is empty says that no ledger was written yet
+    if os.fstat(lock).st_size:  # an empty lock file means that no ledger was written yet
         _write_slot(lock, 1, name)
     replace_file(path, data)
     sync_folder(path.parent)
-    with suppress(OSError):  # the round is recorded, whether or not the disk has space for this
+    with suppress(OSError):  # the round is recorded even if the disk has no space left for this slot
         _write_slot(lock, 0, name)
 
 
@@ -323,25 +326,28 @@ def _hash_ledger(data: bytes) -> bytes:
 
 
 def _read_slots(lock: int) -> tuple[bytes, bytes]:
-    """Returns the hashes in a lock file; an empty one for a slot that has none, or that was written in part."""
+    """Returns the hashes in a lock file. A slot that is empty or incomplete gives empty bytes."""
     first, second = (os.pread(lock, SLOT, SLOT * number) for number in range(2))
     return first if _HASH.fullmatch(first) else b"", second if _HASH.fullmatch(second) else b""
 
 
 def _write_slot(lock: int, number: int, name: bytes) -> None:
-    """Writes a hash to a lock file; returns when it is on disk."""
+    """Writes a hash to a slot of a lock file. Returns when it is on disk."""
     if os.pwrite(lock, name, SLOT * number) != SLOT:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(lock)
 
 
 def lock_path(path: Path) -> Path:
-    """Returns the lock file of a ledger. It stays, and says whether a ledger was ever written."""
+    """Returns the lock file of a ledger. It is never deleted, and shows whether a ledger was ever written."""
     return path.with_name(f"{path.name}.lock")
 
 
 def was_written(path: Path) -> bool:
-    """Says whether a ledger was written at a path, even if it is gone. A process killed earlier has lost none."""
+    """Returns whether a ledger was ever written at a path, even if it was deleted since.
+
+    If the first write is interrupted the result is False, but no round was released then.
+    """
     try:
         return lock_path(path).stat().st_size > 0
     except OSError:
@@ -352,7 +358,8 @@ def was_written(path: Path) -> bool:
 def lock_ledger(path: Path) -> Iterator[int]:
     """Locks out other writers of a ledger; raises JournalError if it cannot be written.
 
-    A lock is on a file, not on its name, and every state is a new file: so a separate file is locked, which stays.
+    A lock belongs to a file and not to its name, and every state is a new file. So a separate lock file is used, which
+    is never replaced.
     """
     try:
         check_folder(path.parent)

@@ -1,4 +1,4 @@
-"""The protocols, one file or folder each, and the registry that finds them and those of other packages."""
+"""The shipped protocols, one file or folder each, and the registry of these and of other packages' protocols."""
 
 from tacit.protocols.registry import (
     DEFAULT_PROTOCOL,

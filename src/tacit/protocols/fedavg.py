@@ -7,13 +7,14 @@
 | 3 | client | `Plain`: its weighted vector and weight, unmasked | server |
 | 4 | server | `Sum` | everyone |
 
-**Who learns what.** The server learns every vector and every weight. Clients learn the sum. Links are sealed, so
-onlookers learn who took part, when, and how much was sent.
+**Who learns what.** The server learns every vector and every weight. Clients learn the sum. Links are sealed, so an
+eavesdropper learns who takes part, when, and how much is sent.
 
-**Faults.** Whoever has not answered when a phase ends is left out; fewer than `threshold` (default 2) is an abort.
+**Faults.** A client that has not answered when a phase ends is left out. With fewer than `threshold` clients (default
+2) the round aborts.
 
-**Paper.** FedAvg as the papers compare against it, and line 8 of Algorithm 1 of paper 003 without its protection. The
-ring is that of `secagg`, so that both give the same average bit for bit.
+**Paper.** FedAvg, as the papers compare against it, and line 8 of Algorithm 1 of paper 003 without its protection. The
+ring is that of `secagg`, so both give the same average bit for bit.
 
 **From the paper to the code.**
 
@@ -43,17 +44,17 @@ from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarT
 
 
 class Here(Message, frozen=True, tag="Here"):
-    """The client is there."""
+    """Notice that the client is present."""
 
 
 class Asked(Message, frozen=True, tag="Asked"):
-    """The client is asked for its vector."""
+    """Request for the client's vector."""
 
     from_server: ClassVar[bool] = True
 
 
 class Plain(Message, frozen=True, tag="Plain"):
-    """A client's encoded vector, for all to see who can open the envelope: the server."""
+    """A client's encoded vector, unmasked. The server, which opens the envelope, sees it."""
 
     vector: memoryview
     per_entry: ClassVar[int] = 8
@@ -64,7 +65,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
     """Settings of `fedavg`."""
 
     def bind(self, parties: Parties) -> "FedAvgTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         policy = star.bind_policy(self, parties)
         threshold = 2 if self.threshold is None else self.threshold
         if not 2 <= threshold <= policy.most(len(parties)):
@@ -76,16 +77,16 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class FedAvgTerms(StarTerms):
-    """Terms of `fedavg`."""
+    """What the settings of `fedavg` mean for one roster."""
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields that the server sees all."""
+        """Yields the argument that the server sees every vector."""
         del query
         yield PLAIN_VECTORS
 
 
 async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
-    """A party that brings a vector."""
+    """Coroutine of a client, which contributes a vector."""
     del state
     await link.send(SERVER, Here())
     asked = await link.receive(SERVER, Asked, Sum, patience=PATIENCE)
@@ -117,7 +118,7 @@ async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState)
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields the baseline, to compare others with."""
+    """Yields the default settings, as a baseline for comparison."""
     del parties, colluding
     yield ProposedSettings({}, ReasonCode.BASELINE_WITH_SERVER)
 

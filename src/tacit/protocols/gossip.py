@@ -1,18 +1,19 @@
-"""Averaging with neighbours, without a server: D-PSGD and CBGD, the baseline of papers 001 and 004. Leaks by design.
+"""Averaging with neighbours, without a server: D-PSGD and CBGD, the baseline of papers 001 and 004. It leaks by design.
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
 | 1 | node i | `SharedEntries`: I_i and v_i[I_i], unmasked | each neighbour k ∈ View(i) |
 
-Node i then sets v_i ← v_i + Σ_k p_ik (v_k − v_i), at each index over the neighbours that shared it.
+Node i then sets v_i ← v_i + Σ_k p_ik (v_k − v_i). At each index the sum is over the neighbours that shared it.
 
 **Who learns what.** Each neighbour learns every shared entry of the model. With TopK it also learns which entries are
-largest, or changed most. Onlookers of the sealed links learn who talks to whom, when, and how much.
+largest, or changed most. Links are sealed, so an eavesdropper learns who exchanges messages, when, and how much.
 
-**Faults.** A neighbour that is not heard by the deadline is left out; its weight stays with the node's own model.
+**Faults.** A neighbour whose message does not arrive by the deadline is left out. Its weight stays with the node's own
+model.
 
 **Papers.** 001 Algorithm 2 (line 3, with P doubly stochastic) and the D-PSGD of 004, Section 2.1. The weights are
-those of Metropolis and Hastings; in a regular graph of degree δ they are the 1/(δ + 1) of paper 004.
+Metropolis-Hastings weights. In a regular graph of degree δ they are the 1/(δ + 1) of paper 004.
 
 **From the paper to the code.**
 
@@ -54,7 +55,7 @@ from tacit.protocols.shapes.proofs import PLAIN_VECTORS
 
 
 class SharedEntries(Message, frozen=True, tag="SharedEntries"):
-    """The entries of a model that a node shares, and which ones they are (a seed, a set, or nothing for all)."""
+    """The shared entries of a node's model, and their selection: a seed, a set, or nothing if all are shared."""
 
     selection: bytes
     vector: memoryview
@@ -67,34 +68,34 @@ class GossipSettings(GraphSettings, frozen=True, kw_only=True):
     """Settings of `gossip`."""
 
     def bind(self, parties: Parties) -> "GossipTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         return GossipTerms(self, parties, self.draw_graph(parties))
 
 
 @dataclass(frozen=True)
 class GossipTerms(GraphTerms):
-    """What the settings of `gossip` mean for some parties."""
+    """What the settings of `gossip` mean for one roster."""
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields that neighbours see what is shared."""
+        """Yields the argument that neighbours see all shared entries."""
         del query
         yield PLAIN_VECTORS
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields the baseline, to compare others with."""
+    """Yields settings for a ring, as a baseline for comparison."""
     del parties, colluding
     yield ProposedSettings({"graph": "ring"}, ReasonCode.BASELINE_WITHOUT_SERVER)
 
 
 async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, state: GraphState) -> Average:
-    """Node i."""
+    """Coroutine of node i."""
     at, ring, vector = Neighbourhood(link, terms), suite.ring, update.vector
     await share(link, suite, terms, at, vector, state)
     received = await link.gather(SharedEntries, at.names, at_least=0)
     total, heard = ring.zeros(len(vector)), {}
     for party in tuple(received):
-        model = received.pop(party)  # which nobody else holds then
+        model = received.pop(party)  # so that no other reference keeps it in memory
         try:
             theirs = read_selection(suite, terms, model.selection, len(vector))
             part = ring.unpack(model.vector, count_entries(theirs))
@@ -111,7 +112,7 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
 async def share(
     link: Link, suite: Suite, terms: GraphTerms, at: Neighbourhood, vector: Vector, state: GraphState
 ) -> None:
-    """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
+    """Sends each neighbour the shared entries. Neighbours of equal weight get one message, which is encoded once."""
     bits, selection = select_entries(link, suite, terms, vector, state)
     encoded = encode_by_weight(suite.ring, at, take_entries(suite.ring, vector, bits, terms.settings.clip))
     said = {weight: SharedEntries(selection, memoryview(suite.ring.pack(part))) for weight, part in encoded.items()}

@@ -1,8 +1,8 @@
 """The registry of protocols: those shipped with Tacit, and those that installed packages add.
 
 A package adds a protocol through an entry point of the group `tacit.protocols`, whose name is the protocol's name and
-whose object is a `Protocol`. Nothing is imported before somebody asks for that protocol. A plug-in that cannot be used
-is reported in one line and does not affect the others.
+whose object is a `Protocol`. A protocol is imported when it is first used. An unusable plug-in is reported in one line
+and does not affect the others.
 """
 
 import warnings
@@ -24,26 +24,26 @@ SHIPPED_AT = {
     "pushsum": "tacit.protocols.pushsum:PUSHSUM",
     "cesar": "tacit.protocols.cesar:CESAR",
 }
-"""The entry points of our own protocols, as `pyproject.toml` declares them. They are here too, so that a source
-checkout has them without being installed, and so that no other package can take their names."""
+"""The entry points of the shipped protocols, as `pyproject.toml` declares them. The copy here makes them available in a
+source checkout that is not installed, and keeps other packages from taking their names."""
 RESERVED = ("local", "centralized")
-"""Names that scenarios use for training without a protocol."""
+"""Names that scenarios use for training without a protocol. No plug-in may use them."""
 DEFAULT_PROTOCOL = "secagg"
-"""The protocol that is used where nobody names one."""
+"""The default protocol."""
 
 
 class PluginWarning(UserWarning):
-    """An installed package offers a protocol that cannot be used."""
+    """An installed package declares a protocol that cannot be used."""
 
 
 @dataclass(frozen=True)
 class PluginProblem:
-    """Why one plug-in cannot be used."""
+    """An unusable plug-in, and the reason."""
 
     name: str
-    """The name of the entry point."""
+    """Name of the entry point."""
     package: str
-    """The name and version of the package that declares it."""
+    """Name and version of the package that declares it."""
     reason: str
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class PluginProblem:
 
 
 class Registry(MutableMapping[str, Protocol]):
-    """Protocols by name. Names are known without importing anything; a protocol is loaded when it is first used."""
+    """Protocols by name. All names are known without an import; a protocol is loaded when it is first used."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Protocol] = {}
@@ -60,7 +60,7 @@ class Registry(MutableMapping[str, Protocol]):
 
     @property
     def problems(self) -> tuple[PluginProblem, ...]:
-        """The plug-ins that are known to be unusable. Those that nobody has asked for yet are not among them."""
+        """Plug-ins that are known to be unusable. A plug-in that was never loaded is not among them."""
         self._plugins()
         return tuple(self._problems.values())
 
@@ -88,11 +88,11 @@ class Registry(MutableMapping[str, Protocol]):
         return name in SHIPPED_AT or name in self._loaded or name in self._plugins()
 
     def usable(self) -> list[Protocol]:
-        """Returns every protocol that can be loaded, in the registry's order, and loads them all."""
+        """Loads all protocols, and returns those that can be loaded, in the registry's order."""
         return [each for name in tuple(self) if (each := self.get(name)) is not None]
 
     def _plugins(self) -> dict[str, EntryPoint]:
-        """Returns the entry points of other packages by name, each name once."""
+        """Returns the entry points of other packages, by name."""
         if self._found is None:
             self._found = {}
             declared = (each for each in entry_points(group=GROUP) if SHIPPED_AT.get(each.name) != each.value)
@@ -107,7 +107,7 @@ class Registry(MutableMapping[str, Protocol]):
         return self._found
 
     def _load_plugin(self, name: str) -> None:
-        """Loads a plug-in; raises KeyError if there is none of that name, or if it cannot be used."""
+        """Loads a plug-in; raises KeyError if its name is unknown, or if it cannot be used."""
         point = self._plugins()[name]
         try:
             protocol = point.load()
@@ -130,7 +130,7 @@ class Registry(MutableMapping[str, Protocol]):
 
 
 def _mismatch(point: EntryPoint, protocol: object) -> str:
-    """Returns why a loaded object is not the protocol that its entry point promises; nothing if it is."""
+    """Returns the reason why a loaded object is not what its entry point declares; an empty text if it is."""
     if not isinstance(protocol, Protocol):
         return f"{point.value} is a {type(protocol).__name__} and not a tacit.core.protocol.Protocol"
     if protocol.api_version not in (None, PROTOCOL_API):
@@ -155,14 +155,17 @@ REGISTRY = Registry()
 
 
 def is_shipped(protocol: Protocol) -> bool:
-    """Returns whether a protocol came with Tacit, unchanged. Its tests then show that audits see all it does."""
+    """Returns whether a protocol is an unmodified one of Tacit, whose tests check that audits see all its messages."""
     return protocol.name in SHIPPED_AT and protocol == _load_shipped(protocol.name)
 
 
 def find(name: str | Protocol) -> Protocol:
-    """Returns the protocol of that name, or raises ConfigError listing those there are.
+    """Returns the protocol with a name; raises ConfigError with all known names if there is none.
 
-    A protocol that is given itself is returned, with its `origin` if it is registered.
+    >>> find("secagg").summary
+    'secure aggregation: the server learns the sum and nothing else'
+
+    A `Protocol` is returned as it is, or with its `origin` if it is registered.
     """
     if isinstance(name, Protocol):
         registered = REGISTRY.get(name.name)

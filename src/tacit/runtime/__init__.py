@@ -1,1 +1,1 @@
-"""Rounds that run: the I/O-free round, its inbox and journal, simulations in one process, and shards."""
+"""Execution of rounds: the I/O-free round, its inbox and journal, simulations in one process, and shards."""

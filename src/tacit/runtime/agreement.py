@@ -1,9 +1,9 @@
-"""Agreement of a federation's parties, and greetings by which two parties find out on what they disagree.
+"""Agreement of a federation's parties, and greetings by which two parties find out how their agreements differ.
 
-The session is a hash of the whole agreement. Channel keys are derived from the session, so parties that disagree on
-anything cannot read each other's messages. A party that receives a message of another session answers with a signed
-greeting, which contains its own agreement, and each of the two can then name the first difference. A greeting answers
-one session and round of its receiver, so an old one has no effect in a new session.
+The session is a hash of the whole agreement. Channel keys are derived from the session, so parties whose agreements
+differ cannot read each other's messages. A party that receives a message of another session answers with a signed
+greeting, which contains its own agreement. Each of the two can then name the first difference. A greeting answers one
+session and round of its receiver, so an old greeting has no effect in a new session.
 """
 
 import hashlib
@@ -27,18 +27,18 @@ from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.ring_limits import ring_problems
 
 VERSION = 4
-"""Version of everything that is sent. Incompatible releases have different ones."""
+"""Version of all message formats. Incompatible releases have different versions."""
 RING = ("bits", "clip", "max_weight", "noise", "norm")
-"""Settings of the ring, which validates them itself."""
+"""Settings of the ring, which the ring validates itself."""
 SELECTED = ("include", "exclude")
 """Settings that select the arrays of a model to average."""
 SHOWN = 60
-"""Characters of a value that a difference shows."""
+"""Most characters of a value that the description of a difference shows."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A roster, a protocol with its settings, the length of the vectors, and a nonce that no other session has."""
+    """Everything that all parties agree on: roster, protocol, settings, length of the vectors, and a unique nonce."""
 
     protocol: Protocol
     settings: Settings
@@ -62,15 +62,15 @@ class Agreement:
         """The whole agreement as plain data, in the order in which differences are named."""
         settings = normalize_value(self.settings)
         for name in SELECTED:
-            # Without a selection, sessions equal those of releases that had no such settings.
+            # A default selection is left out, so that sessions equal those of releases without these settings.
             if settings[name] == normalize_value(getattr(Settings(), name)):
                 del settings[name]
         return {
             "version": VERSION,
             "protocol": self.protocol.name,
-            # Left out for 1, so that sessions equal those of releases that had no such versions.
+            # Version 1 is left out, so that sessions equal those of releases without such versions.
             **({} if self.protocol.version == 1 else {"version of the protocol": self.protocol.version}),
-            # Two versions of a plug-in may do different things. Shipped protocols go by the version of messages.
+            # Two versions of a plug-in may behave differently. A shipped protocol has the version of its messages.
             **({} if self.protocol.origin is None else {"package of the protocol": str(self.protocol.origin)}),
             "parties": list(self.everyone),
             "entries": self.entries,
@@ -89,8 +89,8 @@ class Agreement:
     def ring(self, bits: int | None = None) -> FixedPoint:
         """Returns the ring for the vectors.
 
-        With `bits`, which audits pass, it has that many bits and does not change vectors: there is no noise and no
-        bound on their norm, and they are rounded to the nearest step.
+        Audits pass `bits`: the ring then has that many bits and leaves vectors unchanged. It has no noise and no bound
+        on their norm, and rounds to the nearest step.
         """
         settings, terms = self.settings, self.terms
         if bits not in self._rings:
@@ -126,7 +126,7 @@ class Agreement:
 
     @cached_property
     def _greeting_text(self) -> bytes:
-        """Text of greetings: the whole agreement, in which digests replace the longest values if it is too long."""
+        """Text of greetings: the whole agreement. If it is too long, digests replace its longest values."""
         text = dict(self.described)
         for name in sorted(text, key=lambda name: len(_encode_json(text[name])), reverse=True):
             if len(_encode_json(text)) <= MAX_GREETING - 1024:  # the rest is for two addresses and a signature
@@ -135,13 +135,13 @@ class Agreement:
         return _encode_json(text)
 
     def greeting(self, suite: Suite, number: int, heard: Address) -> Greeting:
-        """Returns a greeting, in one of our rounds, to the sender of a message of another session."""
+        """Returns a greeting, sent in round `number`, to the sender of a message of another session."""
         address = Address(self.session, number, 0, GREETING, suite.me, heard.sender)
         greeting = Greeting(address, heard.session, heard.round, self._greeting_text, b"")
         return msgspec.structs.replace(greeting, signature=suite.sign(_statement(greeting)))
 
     def difference(self, suite: Suite, greeting: Greeting) -> str | None:
-        """Returns a description of the first difference from the sender of a greeting; None if there is none.
+        """Returns a description of the first difference to the agreement in a greeting; None if they are equal.
 
         Raises PeerFault if the signature is not the sender's.
         """
@@ -156,7 +156,7 @@ class Agreement:
         return "its agreement cannot be read"
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        # Terms are bound again: they cannot be pickled, and follow from the rest.
+        # Terms cannot be pickled. They are computed again from the other fields.
         return _rebuild_agreement, (
             self.protocol.name,
             self.settings,
@@ -187,7 +187,7 @@ def _rebuild_agreement(
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], who: Party) -> str | None:
-    """Returns a description of the first of our entries that differs from another party's; None if none does."""
+    """Returns a description of the first entry in which two agreements differ; None if they are equal."""
     nothing = "nothing"
     for name in (*ours, *(name for name in theirs if name not in ours)):
         here, there = ours.get(name, nothing), theirs.get(name, nothing)
@@ -209,7 +209,7 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], who: Pa
 
 
 def _shorten(value: Any) -> str:
-    """Returns a value as a short printable line, whoever wrote it."""
+    """Returns a value, which another party may have written, as a short printable line."""
     text = value if isinstance(value, str) else _encode_json(value).decode()
     shown = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text[: SHOWN + 1]])
     return shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
@@ -225,13 +225,21 @@ def terms_for(
     problems: Sequence[str] = (),
     beside: Collection[str] = (),
 ) -> Terms:
-    """Returns the settings of some options, bound to some parties.
+    """Returns the terms of some options and parties.
 
-    Raises ConfigError with every problem, including the `problems` given, and LeakRefused. For an unknown option the
-    error suggests one of the protocol's, or one of the caller's own, which are in `beside`.
+    Args:
+        protocol: The protocol.
+        parties: The names of the parties.
+        options: The options, by name.
+        problems: Problems found before, to report together with the new ones.
+        beside: Names of other options that the caller accepts. They are suggested for a misspelt name too.
+
+    Raises:
+        ConfigError: The options cannot be used. It lists every problem.
+        LeakRefused: The terms would expose a single vector.
     """
     found = [*problems, *name_problems(parties)]
-    # The ring's settings are validated as given, so that they are reported together with the protocol's problems.
+    # The ring's settings are validated separately, so that they are reported together with the protocol's problems.
     ring = {name: options.get(name, getattr(Settings(), name)) for name in RING}
     wrong = ring_problems(ring["bits"], ring["clip"], 1, ring["max_weight"], noise=ring["noise"], norm=ring["norm"])
     sound = {name: value for name, value in options.items() if name not in RING} if wrong else options
@@ -258,9 +266,9 @@ def terms_for(
 
 
 def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce: bytes) -> Agreement:
-    """Returns an agreement on terms.
+    """Returns an agreement on some terms.
 
-    Raises ConfigError for another roster, for unusable keys, and for vectors that do not fit a message.
+    Raises ConfigError if the roster has other parties, if keys are unusable, or if vectors do not fit a message.
     """
     everyone, bits = protocol.everyone(terms.parties), terms.settings.bits
     if entries * bits // 8 > MAX_MESSAGE:

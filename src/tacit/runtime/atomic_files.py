@@ -1,12 +1,12 @@
-"""Files of a party on disk: opened without following links, refused if others can change them, and replaced whole.
+"""Files of a party on disk: opened without following links, refused if others can change them, replaced atomically.
 
-Everything that has to survive a crash is opened here: state folders, identities, journals, checkpoints, ledgers, run
-folders. On a machine with other users somebody may put a symbolic link, or a file of its own, where ours would be. So
-the last component of a path is not followed, what was opened is examined and not what the path leads to by then, and
-temporary names cannot be guessed. Files and folders of our own user and of root are accepted, if nobody else can write.
-Identities may be links within their folder, as Kubernetes makes them (`open_key_file`).
+All files that have to survive a crash are opened here: state folders, identities, journals, checkpoints, ledgers, run
+folders. On a shared machine another user may put a symbolic link, or a file of its own, in the place of ours.
+Therefore the last component of a path is not followed, checks examine the opened file and not its path, and temporary
+names cannot be guessed. Files and folders of our own user and of root are accepted, if nobody else can write to them.
+Identities may be links within their folder, as Kubernetes creates them (`open_key_file`).
 
-A file is replaced by renaming a new one, so it exists whole or not at all, whatever interrupts the write.
+A file is replaced by renaming a new one. So it exists completely or not at all, whatever interrupts the write.
 """
 
 import errno
@@ -26,34 +26,34 @@ PRIVATE_FILE, PRIVATE_FOLDER, PUBLIC_FILE = 0o600, 0o700, 0o666
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TOKEN_BYTES = 8
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.new")
-_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # whoever puts a pipe there must not keep us waiting
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking, so that a pipe in the file's place cannot block us
 
 _LINK = "{path} is a symbolic link, which may lead to files of others; give the path it leads to"
 MOST_STEPS = 16
-"""Most folders and links between the given path of a file with keys and the file."""
+"""Most folders and links on the way from the given path of a key file to the file."""
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
 
 
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder for us alone, unless it exists; raises UnsafePath if it is a link, or others can change it."""
+    """Makes a folder that only our user can open, unless it exists; raises UnsafePath if others can change it."""
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    except OSError as error:  # also of a link that leads nowhere
+    except OSError as error:  # also raised for a broken link
         raise _explain_link(folder, error) from None
     check_folder(folder)
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UnsafePath if a folder is a symbolic link, belongs to somebody else, or can be changed by others."""
+    """Raises UnsafePath if a folder is a symbolic link, belongs to another user, or can be changed by others."""
     with _open_folder(folder) as number:
         check_owner(number, folder)
 
 
 @contextmanager
 def _open_folder(folder: Path, name: str | None = None, within: int | None = None) -> Iterator[int]:
-    """Opens a folder itself, not one that a link leads to; with a `name`, the one of that name in an open folder."""
+    """Opens a folder without following a link. With `name`, it opens that entry of the open folder `within`."""
     try:
         number = os.open(name or folder, os.O_RDONLY | os.O_DIRECTORY | _OPEN, dir_fd=within)
     except OSError as error:
@@ -74,12 +74,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Says whether a file has the name of a new one that its process did not rename, because it was killed."""
+    """Returns whether a path is a temporary file that a killed process did not rename."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes left. Call it with the folder locked."""
+    """Removes the temporary files of killed processes. The caller must hold the folder's lock."""
     for path in folder.iterdir():
         if is_leftover(path):
             with suppress(OSError):
@@ -92,17 +92,17 @@ def remove_leftovers(folder: Path) -> None:
 def open_file(
     path: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE, *, dir_fd: int | None = None
 ) -> int:
-    """Opens a regular file and returns its number.
+    """Opens a regular file and returns its descriptor.
 
     Args:
         path: The file.
-        flags: How to open it, besides the flags that keep it from leading elsewhere.
+        flags: How to open it. Flags against links and other file types are added.
         mode: Permissions of a new file.
-        dir_fd: The number of its open folder, so that no other folder can take the place of that.
+        dir_fd: Descriptor of its open folder, so that the folder cannot be replaced in the meantime.
 
     Raises:
-        UnsafePath: If it is a symbolic link or no regular file.
-        OSError: If it cannot be opened.
+        UnsafePath: It is a symbolic link, or no regular file.
+        OSError: It cannot be opened.
     """
     try:
         number = os.open(path if dir_fd is None else Path(path).name, flags | _OPEN, mode, dir_fd=dir_fd)
@@ -115,7 +115,7 @@ def open_file(
 
 
 def open_own_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
-    """Opens a file as `open_file` does; raises UnsafePath also if it is somebody else's, or others can change it."""
+    """Opens a file like `open_file`; raises UnsafePath also if it belongs to another user, or others can change it."""
     number = open_file(path, flags)
     try:
         check_owner(number, path)
@@ -126,10 +126,11 @@ def open_own_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def open_key_file(path: str | Path) -> int:
-    """Opens a file with keys in a folder that nobody else can change; raises UnsafePath if others can.
+    """Opens a key file in a folder that nobody else can change; raises UnsafePath if others can.
 
-    Links are followed as Kubernetes makes them for secrets: `a.identity` leads to `..data/a.identity`, and `..data` to
-    a folder beside it. Every folder and link on the way has to be ours or root's, and below the folder of the file.
+    Links are followed in the form that Kubernetes uses for secrets: `a.identity` leads to `..data/a.identity`, and
+    `..data` to a folder beside it. Every folder and link on the way has to belong to our user or root, and to be below
+    the file's folder.
     """
     folder, names = Path(path).parent, [Path(path).name]
     while folder.is_symlink():
@@ -151,7 +152,7 @@ def open_key_file(path: str | Path) -> int:
 
 
 def _read_inner_link(number: int, path: Path, found: os.stat_result) -> tuple[str, ...]:
-    """Returns the names that a link leads through, which must stay in its folder."""
+    """Returns the names that a link leads through; raises UnsafePath if it leads out of its folder."""
     target = PurePath(os.readlink(path.name, dir_fd=number))
     if found.st_uid not in (0, os.geteuid()) or target.is_absolute() or ".." in target.parts or not target.parts:
         raise UnsafePath(_LINK.format(path=path))
@@ -159,38 +160,38 @@ def _read_inner_link(number: int, path: Path, found: os.stat_result) -> tuple[st
 
 
 def check_key_folder(folder: Path) -> None:
-    """Raises UnsafePath if others can replace what is in the folder of a file with keys."""
+    """Raises UnsafePath if others can replace files in the folder of a key file."""
     with _open_folder(folder.resolve()) as number:
         _check_entries(number, folder)
 
 
 def _check_entries(number: int, folder: Path) -> None:
-    """Raises UnsafePath if others can replace what is in an open folder.
+    """Raises UnsafePath if others can replace files in an open folder.
 
-    Kubernetes mounts secrets read-only, in a folder that seems to be open to everybody. Its sticky bit keeps others
-    from replacing what is root's, also where it is not mounted read-only.
+    Kubernetes mounts secrets read-only, in a folder whose permissions are open to everybody. Its sticky bit prevents
+    others from replacing root's files, even if it is not mounted read-only.
     """
     sticky = os.fstat(number).st_mode & stat.S_ISVTX
     check_owner(number, folder, protected=bool(sticky and os.fstatvfs(number).f_flag & os.ST_RDONLY))
 
 
 def open_private(path: Path) -> int:
-    """Opens a file that only its owner can read, and creates it if it does not exist."""
+    """Opens a file that only its owner can read, and creates it if necessary."""
     number = open_own_file(path, os.O_RDWR | os.O_CREAT)
-    os.fchmod(number, PRIVATE_FILE)  # whatever the umask is, and whoever copied it
+    os.fchmod(number, PRIVATE_FILE)  # the umask, or a copy by another program, may have left other permissions
     return number
 
 
 def read_own_file(path: Path) -> bytes:
-    """Returns the content of a file that nobody else can change; raises UnsafePath if others can."""
+    """Returns the content of a file; raises UnsafePath if others can change it."""
     with open(open_own_file(path), "rb") as file:
         return file.read()
 
 
 def check_owner(number: int, path: str | Path, *, protected: bool = False) -> None:
-    """Raises UnsafePath if an open file or folder is somebody else's, or others can change it.
+    """Raises UnsafePath if an open file or folder belongs to another user, or others can change it.
 
-    What is `protected` others cannot change, whatever its permissions say.
+    With `protected`, something else prevents changes by others, so its permissions are not checked.
     """
     found = os.fstat(number)
     if found.st_uid not in (0, os.geteuid()):
@@ -204,8 +205,8 @@ def check_owner(number: int, path: str | Path, *, protected: bool = False) -> No
 
 
 def _explain_link(path: str | Path, error: OSError) -> Exception:
-    """Returns the error of a path that is a link in place of the operating system's, which does not name it."""
-    # A folder that is a link is reported as no folder, and one that leads nowhere as there already.
+    """Returns a readable error if the path is a symbolic link; otherwise the error of the operating system."""
+    # For a folder that is a link the system reports "not a folder", and for a broken link "exists already".
     if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EEXIST) and os.path.islink(path):
         return UnsafePath(_LINK.format(path=path))
     return error
@@ -215,7 +216,7 @@ def _explain_link(path: str | Path, error: OSError) -> Exception:
 
 
 def replace_file(path: Path, data: Buffer, *, private: bool = True, durable: bool = True) -> None:
-    """Replaces a file, whole or not at all. A link in its place is replaced, and not written through.
+    """Replaces a file atomically. A link in its place is replaced, and its target is not written to.
 
     Args:
         path: The file, which need not exist.
@@ -239,13 +240,13 @@ def replace_file(path: Path, data: Buffer, *, private: bool = True, durable: boo
 
 
 def create_private(path: Path, data: bytes) -> None:
-    """Creates a file that only its owner can read, whole or not at all; raises FileExistsError if there is one."""
-    # The file gets its name once it is whole. A link, unlike a rename, never replaces another file.
+    """Creates a file atomically that only its owner can read; raises FileExistsError if it exists."""
+    # The file gets its name when it is complete. Unlike a rename, a hard link never replaces another file.
     fresh = path.with_name(f".{path.name}.{SystemEntropy().bytes(_TOKEN_BYTES).hex()}.new")
     number = open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with open(number, "wb") as file:
-            os.fchmod(number, PRIVATE_FILE)  # whatever the umask is
+            os.fchmod(number, PRIVATE_FILE)  # the umask may have removed or added permissions
             file.write(data)
             file.flush()
             os.fsync(number)

@@ -1,8 +1,7 @@
 """Pool of forked worker processes that answer requests.
 
-A forked process has everything that its owner had, so only requests and answers travel. Vectors travel through shared
-memory. A worker that ends, or that does not answer for too long, raises WorkerLost at the owner. Workers end with their
-owner.
+A forked process inherits everything from its owner, so only requests and answers are sent, with vectors in shared
+memory. If a worker ends, or does not answer for too long, its owner gets WorkerLost. Workers end with their owner.
 """
 
 import os
@@ -20,10 +19,10 @@ from tacit.core.errors import ConfigError, TacitError, WorkerLost
 from tacit.runtime.shared_memory import SharedArea
 
 PATIENCE = 1800.0
-"""Seconds without an answer from any worker after which they are given up."""
+"""Seconds without an answer from any worker after which WorkerLost is raised."""
 
 Handler: TypeAlias = Callable[[Any], Any]
-"""Returns the answer to a request."""
+"""Function that returns the answer to a request."""
 
 
 class Answer(NamedTuple):
@@ -40,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class ForkedPool:
-    """Forked processes, by number, each of which answers one request at a time."""
+    """Pool of forked processes, identified by number. Each answers one request at a time."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class ForkedPool:
             work = make_handler, around, theirs, *areas
             process = context.Process(target=_start_worker, args=(tuple(self._pipes), work), daemon=True)
             with warnings.catch_warnings():
-                # From 3.12 on Python warns of threads, such as those of BLAS, which forked processes do without.
+                # Python 3.12 warns when a process with threads, such as those of BLAS, forks. Workers do not use them.
                 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
                 process.start()
             theirs.close()
@@ -84,7 +83,7 @@ class ForkedPool:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the processes that have not been ended."""
+        """Process ids of the running workers."""
         return [process.pid for process in self._processes if process.pid is not None]
 
     def send(self, place: int, request: Any) -> None:
@@ -97,7 +96,7 @@ class ForkedPool:
             raise WorkerLost(self._describe_loss()) from None
 
     def receive(self, busy: Collection[int]) -> tuple[int, Answer]:
-        """Waits for an answer of some workers, and returns it with the worker's number; raises WorkerLost."""
+        """Waits for an answer from one of some workers. Returns it with the worker's number; raises WorkerLost."""
         pipes = {self._pipes[place]: place for place in busy}
         ends = [process.sentinel for process in self._processes]
         ready = wait([*pipes, *ends], self.patience)
@@ -113,9 +112,9 @@ class ForkedPool:
             raise WorkerLost(self._describe_loss()) from None
 
     def run(self, jobs: Sequence[Any]) -> list[Any]:
-        """Returns the answers to all jobs, each of which goes to the next free worker.
+        """Returns the answers to all jobs. Each job is sent to the next free worker.
 
-        Raises the error of a worker, and WorkerLost. Then all workers are ended.
+        Raises the error of a worker, or WorkerLost. All workers are ended then.
         """
         answers: list[Any] = [None] * len(jobs)
         busy: dict[int, int] = {}
@@ -138,13 +137,13 @@ class ForkedPool:
         return answers
 
     def close(self) -> None:
-        """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
+        """Ends the processes. Does nothing the second time, or in a forked copy of the owner."""
         if os.getpid() != self._owner:
             return
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            process.kill()  # they have nothing to clean up: whatever matters is the owner's
+            process.kill()  # workers have nothing to clean up
         for process in self._processes:
             process.join()
             process.close()
@@ -152,7 +151,7 @@ class ForkedPool:
 
     def _describe_loss(self) -> str:
         for process in self._processes:
-            process.join(0.1)  # the end of a process is noticed a moment before its exit code is known
+            process.join(0.1)  # the exit code is known a moment after the end of a process
         codes = [process.exitcode for process in self._processes if process.exitcode is not None]
         how = f"by signal {-codes[0]}" if codes and codes[0] < 0 else f"with code {codes[0]}" if codes else "early"
         return f"a worker ended {how}; if memory ran out use fewer workers, otherwise {self._remedy}"
@@ -160,7 +159,7 @@ class ForkedPool:
 
 def _start_worker(owned: Sequence[Connection], work: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles interrupts
-    # The owner's ends of pipes are closed in each worker: otherwise none would notice the end of its owner.
+    # Each worker closes the owner's ends of the pipes. Otherwise no worker would notice the end of its owner.
     for pipe in owned:
         pipe.close()
     _serve(*work)
@@ -173,7 +172,7 @@ def _serve(
     requests: SharedArea,
     answers: SharedArea,
 ) -> None:
-    """Answers requests until the owner is gone."""
+    """Answers requests until the owner ends."""
     with around():
         handler = make_handler()
         while True:
@@ -185,7 +184,7 @@ def _serve(
 
 
 def answer_request(handler: Handler, request: Any) -> Answer:
-    """Returns the answer of a handler, or its error in a form that can be sent to another process."""
+    """Returns the answer of a handler, or its error in a form that can be pickled."""
     try:
         return Answer(True, handler(request))
     except Exception as error:  # any error is reported to the owner

@@ -1,7 +1,7 @@
-"""Inbox of one party in one round: authenticates envelopes, excludes faulty senders, and ends waits.
+"""Inbox of one party in one round: it authenticates envelopes, excludes faulty senders, and completes waits.
 
-A `Round` hands raw bytes to its `Inbox`. Bytes that cannot be authenticated are discarded, because anybody may have
-written them. Bytes that are authentic but invalid exclude their sender, because nobody else can have written them.
+A `Round` passes received bytes to its `Inbox`. Bytes that cannot be authenticated are discarded, because anybody may
+have written them. Bytes that are authentic but invalid exclude their sender, because nobody else can have written them.
 """
 
 from collections import Counter, defaultdict
@@ -17,9 +17,9 @@ from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Buffer, Party, Suite
 
 MIN_ENVELOPE_BYTES, SPARE_ENVELOPES = 1 << 10, 64
-"""Bytes charged for an envelope, however short it is, and the short envelopes that always fit."""
+"""Bytes counted for an envelope even if it is shorter, and number of such envelopes beyond a sender's limit."""
 MAX_GREETINGS = 4
-"""Greetings sent to one party in a round in answer to bytes that anybody may have written."""
+"""Most greetings sent to one party in a round in answer to unauthenticated bytes."""
 
 
 class Discard(StrEnum):
@@ -37,20 +37,20 @@ class Discard(StrEnum):
 
 
 class Delivery(NamedTuple):
-    """Result of taking in one envelope."""
+    """Result of delivering one envelope."""
 
     sender: Party
-    """The claimed sender; empty if it cannot be read."""
+    """The claimed sender; empty if the envelope cannot be read."""
     message: Message | None = None
     """The message, if the envelope is authentic and valid."""
     discarded: Discard | None = None
-    """The reason for which it was discarded. None for a message, and for bytes that exclude their sender."""
+    """The reason why the bytes were discarded; None for a message, and for bytes that exclude their sender."""
     answer_to: Address | None = None
-    """The sender's address in another session, if a greeting is to be sent there."""
+    """The sender's address in another session, if a greeting has to be sent to it."""
 
 
 class MessageKey(NamedTuple):
-    """Key of a message among those of one round to one receiver."""
+    """Identifies a message among those of one round to one receiver."""
 
     sender: Party
     kind: str
@@ -59,14 +59,14 @@ class MessageKey(NamedTuple):
 
 @dataclass
 class EarlyMessages:
-    """Envelopes of the next round, from senders that are ahead. Each sender has a byte limit."""
+    """Envelopes of the next round, from senders that are ahead. A byte limit applies to each sender."""
 
     room: int
     kept: dict[MessageKey, Buffer] = field(default_factory=dict)
     _bytes: Counter[Party] = field(default_factory=Counter)
 
     def keep(self, place: MessageKey, data: Buffer, more: int = 0) -> None:
-        """Keeps an envelope, once. One beyond the sender's limit plus `more` is lost, as on a bad link."""
+        """Keeps an envelope once. It is lost, as on a bad link, if it exceeds the sender's limit plus `more`."""
         size = max(len(data), MIN_ENVELOPE_BYTES)
         if (
             place not in self.kept
@@ -96,9 +96,7 @@ class Inbox:
         differs: Callable[[Suite, Greeting], str | None] = lambda *_: None,
         roster: Collection[Party] = (),
     ) -> None:
-        """Receives for a link. `differs` describes on what the sender of a greeting disagrees.
-
-        Anybody on the roster may greet, because the pairs that exchange messages may themselves differ.
+        """Creates the inbox of a round.
 
         Args:
             link: The party, its peers, the session and the round.
@@ -106,8 +104,9 @@ class Inbox:
             codec: Reads and decodes envelopes.
             terms: The protocol's terms: its peers, steps and message kinds.
             early: Store for envelopes of the next round; without one they are discarded.
-            differs: Returns the first difference in a greeting, or None.
-            roster: Parties that may greet although they are no peers.
+            differs: Returns the first difference to the agreement in a greeting, or None.
+            roster: Parties that may send greetings although they are no peers, because parties that disagree may also
+                disagree on who their peers are.
         """
         self._link, self._suite, self._codec, self._terms = link, suite, codec, terms
         self._peers: Collection[Party] = terms.peers(link.me)
@@ -121,14 +120,14 @@ class Inbox:
         self._greeters: set[Party] = set()
         self._answered: dict[Party, set[tuple[bytes, int]]] = defaultdict(set)
         self.gone: dict[Party, Drop] = {}
-        """Senders from whom nothing more is expected, with the reason."""
+        """Senders from which nothing more is expected, with the reason."""
         self.why: dict[Party, str] = {}
-        """Details of a reason in `gone`, where there are any."""
+        """Details of the reasons in `gone`, as far as there are any."""
         self.discarded: Counter[Discard] = Counter()
         """Counts of discarded envelopes, by reason."""
 
     def deliver(self, data: Buffer) -> Delivery:
-        """Takes in the bytes of one envelope, and returns the result."""
+        """Processes the bytes of one envelope, and returns the result."""
         mail = self._classify(data)
         if mail.discarded is not None:
             self.discarded[mail.discarded] += 1
@@ -138,7 +137,7 @@ class Inbox:
         try:
             read = self._codec.read(data)
         except WireError:
-            # In the sender's session messages may be longer.
+            # Messages may be longer in the sender's session, so the address is read without the length limit.
             stray = self._codec.address(data)
             if stray is None or stray.session == self._link.session:
                 return Delivery("", discarded=Discard.NOT_AN_ENVELOPE)
@@ -161,7 +160,7 @@ class Inbox:
         return self._open_envelope(read, place, data) if reason is None else Delivery(place.sender, discarded=reason)
 
     def _timely(self, number: int) -> bool:
-        """Says whether a round is the present one, or the next one if its messages are kept."""
+        """Returns whether a round is the present one, or the next one if early messages are kept."""
         return number == self._link.round or (self._early is not None and number == self._link.round + 1)
 
     def _open_envelope(self, envelope: Envelope, place: MessageKey, data: Buffer) -> Delivery:
@@ -197,13 +196,13 @@ class Inbox:
         return message
 
     def _due(self, message: Message, sender: Party, step: int) -> bool:
-        """Says whether the protocol awaits such a message, from such a sender, at such a step."""
+        """Returns whether the protocol expects such a message from this sender at this step."""
         return message.from_server == (sender == SERVER) and step in self._terms.steps(type(message))
 
     # --- other sessions --------------------------------------------------------------------------------------------
 
     def _discard_foreign(self, address: Address) -> Delivery:
-        """Discards an envelope of another session, and has its sender greeted."""
+        """Discards an envelope of another session. Its sender gets a greeting."""
         if address.to != self._link.me or not self._knows(address.sender):
             return Delivery(address.sender, discarded=Discard.MISDIRECTED)
         again = len(self._answered[address.sender]) >= MAX_GREETINGS
@@ -212,11 +211,11 @@ class Inbox:
         )
 
     def _knows(self, party: Party) -> bool:
-        """Says whether a party is a peer or on the roster."""
+        """Returns whether a party is a peer or on the roster."""
         return party != self._link.me and (party in self._peers or party in self._roster)
 
     def _answer_once(self, address: Address) -> Address | None:
-        """Returns the address to greet, or None if it was greeted already; marks it as greeted."""
+        """Returns the address for a greeting, and marks it as answered; None if it was answered already."""
         answered, place = self._answered[address.sender], (address.session, address.round)
         if place in answered:
             return None
@@ -229,7 +228,7 @@ class Inbox:
         if address.to != link.me or not self._knows(sender):
             reason = Discard.MISDIRECTED
         elif greeting.session != link.session:
-            reason = Discard.OTHER_SESSION  # it answers another party, or an earlier session of ours
+            reason = Discard.OTHER_SESSION  # it answers another party, or an earlier session of this one
         elif not self._timely(greeting.round):
             reason = Discard.OTHER_ROUND
         elif greeting.round == link.round and sender in self.gone:
@@ -257,7 +256,7 @@ class Inbox:
     # --- waits -----------------------------------------------------------------------------------------------------
 
     def expect(self, wait: Wait) -> bool:
-        """Begins a wait; returns whether it is over already."""
+        """Begins a wait. Returns whether it is complete already."""
         self._wait = wait
         self._pending = {sender for sender in wait.senders if not self._has_answered(wait, sender)}
         return self.ready
@@ -273,7 +272,7 @@ class Inbox:
         return frozenset(self._pending)
 
     def _update_pending(self, sender: Party) -> None:
-        # Only this sender can have changed, so a server need not check everybody each time.
+        # Only this sender's status can have changed, so a server need not check all senders each time.
         if self._wait is not None and sender in self._pending and self._has_answered(self._wait, sender):
             self._pending.discard(sender)
 
@@ -281,7 +280,7 @@ class Inbox:
         return sender in self.gone or self._place(wait, sender) is not None
 
     def collect(self, wait: Wait) -> Arrived:
-        """Returns the messages for a wait that has completed or timed out."""
+        """Returns the messages of a wait that is complete or timed out."""
         self._wait, self._pending = None, set()
         messages: dict[Party, Message] = {}
         missing: dict[Party, Drop] = {}

@@ -1,11 +1,11 @@
 """Journal of one party's round, from which the round is resumed after a crash (see the contract in `round`).
 
-A journal is a list of records, one for each call of `start`, `deliver` or `expire` that has an effect: the input of
-the call, the state if it was saved, and a digest of every message that it sent. In a state, digests stand for what is
-long. Each record carries a digest of all before it, and the newest digest, the `tip`, is stored separately:
-by whoever drives the round, next to its number and state, and never in one file or backup with the records. So a
-journal that is cut short, reordered, changed, or restored from an older copy is refused. Envelopes need not be hashed
-for that: whatever was changed in one no longer opens.
+A journal is a list of records, one for each call of `start`, `deliver` or `expire` that has an effect. A record has the
+input of the call, the state if it was saved, and a digest of every message that the call sent. Long vectors of a state
+are replaced by digests. Each record has a digest of all records before it. The newest digest, the `tip`, is stored
+separately: the driver stores it next to the number and state of the round, and never in the same file or backup as the
+records. So a journal that is truncated, reordered, changed, or restored from an older copy is refused. Envelopes need
+not be hashed for that: a changed envelope cannot be opened.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ CURE = "restore the journal, or begin a new session"
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="Beginning", forbid_unknown_fields=True):
-    """The inputs of a round. The update, which may be large, is represented by its fingerprint."""
+    """The inputs of a round. A fingerprint stands for the update, which may be large."""
 
     session: bytes
     party: Party
@@ -44,7 +44,7 @@ class Beginning(msgspec.Struct, frozen=True, tag="Beginning", forbid_unknown_fie
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One call of a round, and its result."""
+    """One call of a round, with its result."""
 
     state: bytes | None
     """The last state that the call saved."""
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     before: bytes
     """Digest of all records before this one."""
     detached: dict[bytes, memoryview]
-    """Long vectors of the states, by the digests that stand for them there, unless they are stored elsewhere."""
+    """Long vectors of the states, by digest, unless they are stored elsewhere."""
     event: Beginning | memoryview | None
     """The inputs of the round, the bytes of an envelope, or None for a timeout. The bytes are not copied."""
 
@@ -63,7 +63,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         if isinstance(event, Beginning):
             stands = b"begun" + msgspec.msgpack.encode(event)
         else:
-            # The end of an envelope is its tag, which nothing else in it can change without.
+            # An envelope ends with its authentication tag, which changes with any other part of it.
             stands = b"deadline" if event is None else b"bytes" + len(event).to_bytes(8) + event[-64:]
         return _hash_parts(self.before, stands, self.state or b"", self.outbox)
 
@@ -72,7 +72,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         return *self.head(), *_pack_field(self.event)
 
     def head(self) -> tuple[Buffer, ...]:
-        """Returns the parts before the event, which is the last field."""
+        """Returns the encoded parts before the event, which is the last field."""
         fields = (self.state, self.outbox, self.before, self.detached)
         return b"\x95", *(part for field in fields for part in _pack_field(field))  # msgpack's list of five
 
@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 def fingerprint_update(update: Update | None, key: bytes = b"") -> bytes:
-    """Returns a digest of an update; with a secret key a faster keyed one, which only its owner can compare."""
+    """Returns a digest of an update. With a secret key it is faster, and only the key's owner can compare it."""
     if update is None:
         return b""
     vector = np.asarray(update.vector)
@@ -91,7 +91,7 @@ def fingerprint_update(update: Update | None, key: bytes = b"") -> bytes:
         numbers = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
     if key:
         numbers = gmac(_hash_parts(b"tacit/v1/fingerprint", key), (numbers,))
-    # Left out unless they are set, so that updates without them have the digests of earlier releases.
+    # Unset fields are left out, so that updates without them have the digests of earlier releases.
     more = (update.lineage, b"changes" if update.changes else b"") if update.lineage or update.changes else ()
     return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers, *more)
 
@@ -108,14 +108,14 @@ def _hash_parts(*parts: Buffer) -> bytes:
 def _pack_field(field: Beginning | Buffer | dict[bytes, memoryview] | None) -> tuple[Buffer, ...]:
     if isinstance(field, bytes | memoryview):
         return binary(len(field)), field
-    if isinstance(field, dict):  # msgpack's map, of fewer than 2¹⁶
+    if isinstance(field, dict):  # msgpack's map with a 16-bit length
         pairs = (each for pair in field.items() for each in pair)
         return b"\xde" + len(field).to_bytes(2), *(part for each in pairs for part in _pack_field(each))
     return (msgspec.msgpack.encode(field),)
 
 
 def _encode_weight(weight: object) -> bytes:
-    """Returns bytes that are equal for equal weights of any type; a weight that no float can hold is spelled out."""
+    """Returns bytes that are equal for equal weights of any type. A weight that does not fit a float is written out."""
     try:
         return struct.pack(">d", weight)
     except (struct.error, TypeError, OverflowError):
@@ -123,9 +123,9 @@ def _encode_weight(weight: object) -> bytes:
 
 
 def digest_posts(posts: Iterable[Post]) -> bytes:
-    """Returns the digest of messages: their addresses, and stamps that change with the content.
+    """Returns a digest of messages: their addresses, and stamps that depend on the content.
 
-    Greetings are left out: they answer envelopes that are discarded, and are not in the journal.
+    Greetings are left out: they answer envelopes that are discarded, and the journal does not record these.
     """
     digest = hashlib.sha256()
     for post in posts:
@@ -137,17 +137,17 @@ def digest_posts(posts: Iterable[Post]) -> bytes:
 
 @dataclass
 class Journal:
-    """The records of one party's round, as bytes, and the digest of the newest, which is stored separately."""
+    """The records of one party's round, and the digest of the newest one, which is stored separately."""
 
     records: list[bytes] = field(default_factory=list)
     tip: bytes = b""
     kept: bool = True
-    """Whether records are kept here. A driver that keeps them elsewhere needs the tip alone."""
+    """Whether records are kept in memory. A driver that stores them elsewhere needs only the tip."""
     detached: Mapping[bytes, Buffer] = field(default_factory=dict)
-    """Long vectors of states that are not in the records, by the digests that stand for them."""
+    """Long vectors of states that are not in the records, by digest."""
 
     def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> Record | None:
-        """Records a call by the actions it returned; returns the record, or None if there is nothing to record."""
+        """Records a call, given the actions it returned. Returns the record; None if the call had no effect."""
         first = actions[0] if actions else None
         if not isinstance(first, RoundBegun | InputTaken):
             return None
@@ -187,12 +187,12 @@ class Journal:
         return records
 
     def encode(self) -> bytes:
-        """Returns the records as bytes. The tip is left out, so that an older copy can be detected by it."""
+        """Returns the records as bytes, without the tip, which serves to detect an older copy."""
         return msgspec.msgpack.encode((VERSION, self.records))
 
     @classmethod
     def decode(cls, data: bytes, tip: bytes) -> "Journal":
-        """Returns the journal of bytes and a tip; raises JournalError if they are invalid or of another version."""
+        """Returns the journal for some bytes and a tip; raises JournalError if they are invalid."""
         try:
             version, *rest = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
             if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:

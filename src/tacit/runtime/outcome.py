@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 3
-"""Arrays with clipped entries that a warning names."""
+"""Most arrays with clipped entries that a warning names."""
 COARSER = 8.0
-"""Factor by which a larger clip may coarsen the ring before a warning advises more bits."""
+"""Factor by which a larger clip may coarsen the ring's steps before a warning advises more bits."""
 COARSE = 0.01
-"""Relative rounding error of a weight above which there is a warning."""
+"""Relative rounding error of a weight above which a warning is given."""
 
 
 @dataclass
@@ -49,33 +49,43 @@ class Traffic:
 
 @dataclass
 class Outcome:
-    """The result of one round, for every party that finished it."""
+    """The result of one round, for every party that finished it.
+
+    >>> import tacit
+    >>> outcome = tacit.aggregate([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "secagg")
+    >>> outcome.contributors, outcome.average["p0"].round(6).tolist()
+    (('p0', 'p1', 'p2'), [3.0, 4.0])
+    """
 
     average: dict[Party, Any]
+    """The average of each party that finished: the shared one with a server, its own without."""
     contributors: tuple[Party, ...]
-    """Parties whose vectors are in an average with others. Without a server, nobody's if several parties finished and
-    each kept its own model."""
+    """Parties whose vectors are part of another party's average. Empty if, without a server, each party kept only its
+    own model."""
     traffic: Traffic
+    """Bytes sent and received."""
     clipped: dict[Party, int]
     """Number of clipped entries, for each party with any."""
     dropped: dict[Party, Drop]
     """Parties that did not finish the round, or were excluded from it, with the reason."""
     warnings: tuple[str, ...] = ()
+    """Warnings for users, each with a remedy."""
     seconds: float = 0.0
     """Duration of the round on the driver's clock (a virtual one in simulation)."""
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
     """The ending of each party."""
     transcript: "Transcript | None" = None
+    """The recorded round; None unless recording was requested."""
     local: tuple[str, ...] = ()
     """Names of the arrays that were not averaged: by default those that are not floats."""
     replaced: tuple[Party, ...] = ()
     """Parties that were behind: the average replaces their models and all local work."""
     seed: int | None = None
-    """The seed of all keys, if one was given; it reveals everything. None if keys came from the operating system."""
+    """The seed of all keys, which reveals everything; None if keys came from the operating system."""
 
     @property
     def missing(self) -> dict[Party, Drop]:
-        """Awaited parties that are not in the average, with the reason, including those that received it."""
+        """Awaited parties that are not in the average, with the reason. Some may have received it nevertheless."""
         lost = {peer: why for ending in self.endings.values() for peer, why in ending.dropped.items()}
         there = {SERVER, *self.contributors}
         return {peer: why for peer, why in {**lost, **self.dropped}.items() if peer not in there}
@@ -95,9 +105,9 @@ class Outcome:
 def merge_endings(
     agreement: Agreement, endings: Mapping[Party, Ending], crashed: Collection[Party] = (), ended: Sequence[Party] = ()
 ) -> Outcome:
-    """Returns the outcome of a round from the endings of its parties; raises the first error if it failed.
+    """Returns the outcome of a round from the endings of its parties; raises the first error if the round failed.
 
-    A round failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
+    A round fails if the server aborts, or if no party finishes. `ended` lists parties in the order in which they ended.
     """
     finished = {party: ending for party, ending in endings.items() if party != SERVER and ending.average is not None}
     errors = ((party, endings[party].error) for party in dict.fromkeys((*ended, *endings)))
@@ -106,7 +116,7 @@ def merge_endings(
     for ending in endings.values():
         dropped |= {peer: reason for peer, reason in ending.dropped.items() if peer not in finished}
     dropped |= dict.fromkeys(failed, Drop.ABORTED)
-    # A party with other settings gives up in the end, but the settings are the reason.
+    # A party with other settings aborts in the end, but the different settings are the reason.
     dropped |= {
         peer: reason
         for ending in endings.values()
@@ -114,13 +124,13 @@ def merge_endings(
         if reason is Drop.DISAGREES and peer not in finished
     }
     dropped |= dict.fromkeys(crashed, Drop.CRASHED)
-    # A party without the last average was excluded, although it received this one in the end.
+    # A party that lacked the last average was excluded, although it received this one in the end.
     dropped |= {
         peer: reason for ending in endings.values() for peer, reason in ending.dropped.items() if reason is Drop.BEHIND
     }
     if SERVER in failed or not finished:
         raise find_first_cause(failed, dropped)
-    # If the server crashed while it announced the sum, the parties that received the sum know the contributors.
+    # If the server crashed while announcing the sum, the parties that received it know the contributors.
     leading = endings.get(SERVER)
     sources = [leading] if leading is not None and leading.average is not None else list(finished.values())
     contributors = {party for ending in sources for party in ending.contributors}
@@ -147,7 +157,7 @@ def merge_endings(
 
 
 def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
-    """Returns the parties that, without a server, are in no average but their own: they timed out, or heard nobody."""
+    """Returns the parties without a server that are only in their own average: they timed out, or received nothing."""
     heard = {peer for party, ending in finished.items() for peer in ending.contributors if peer != party}
     lost = {peer for ending in finished.values() for peer in ending.dropped}
     alone = {party for party, ending in finished.items() if set(ending.contributors) <= {party}}
@@ -155,7 +165,7 @@ def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
 
 
 def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
-    """Returns the error to raise for a round that failed: a party's invalid input, before its consequences."""
+    """Returns the error to raise for a failed round. A party's invalid input comes before its consequences."""
     for party, error in failed.items():
         if isinstance(error, StepError):
             return error
@@ -171,7 +181,7 @@ def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party,
 
 
 def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[EntriesBeyond] = ()) -> str:
-    """Returns a warning about clipped entries with a remedy and, if known, the arrays that have them."""
+    """Returns a warning about clipped entries, with a remedy and, if known, the names of the arrays."""
     settings, names = agreement.settings, [each.name for each in where[:SHOWN]]
     more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
     found = f" in {', '.join(names)}{more}" if names and names != [ALL] else ""
@@ -191,7 +201,7 @@ def _describe_rounding(agreement: Agreement, ending: Ending) -> str:
 
 
 def _suggest_clip(settings: Settings, largest: float) -> str:
-    """Returns a remedy for values that large: a clip of the next power of two, and enough bits for the others."""
+    """Returns a remedy for values of that size: the next power of two as clip, and enough bits for other entries."""
     if largest > LARGEST:
         return "so look for what went wrong: no model has such values"
     power = 2.0 ** math.ceil(math.log2(largest))
@@ -199,6 +209,6 @@ def _suggest_clip(settings: Settings, largest: float) -> str:
     coarser = power / settings.clip
     if settings.bits == 64 or coarser <= COARSER:
         return clip
-    # The number of steps from -clip to clip is fixed. With a larger clip each step is larger, for every entry.
+    # The number of steps from -clip to clip is fixed. So a larger clip makes each step larger, for every entry.
     bits = 2 * settings.bits
     return f"{clip}, bits={bits} (twice the bytes; without, every entry is rounded {coarser:,.0f} times as coarsely)"

@@ -1,4 +1,4 @@
-"""A party of a federation over all rounds: its keys, its state, and its present round."""
+"""A party of a federation across all rounds: its keys, its state, and its present round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from tacit.vectors.buffers import BufferPool
 class Participant(ABC):
     """A party of an agreement.
 
-    To continue after a restart it needs its number, its state and, until a round is over, the journal with its tip. A
-    number is begun once: a participant that is rebuilt in mid-round has begun it already.
+    To continue after a restart it needs its round number, its state and, until a round is over, the journal with its
+    tip. Each round number is begun once. A participant that is rebuilt during a round has begun that round already.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Participant(ABC):
         unfinished: bool = False,
         role: Role | None = None,
     ) -> None:
-        """Continues after some rounds, with the state that was saved last.
+        """Creates a participant, which may continue after earlier rounds.
 
         Args:
-            agreement: What the parties agreed on.
+            agreement: The agreement of the parties.
             me: The name of the party.
             length: The length of an encoded vector.
             number: The number of the last round that was begun.
-            state: The state that was saved last; the protocol's initial one by default.
-            unfinished: Whether that round was interrupted. It has to be resumed, or given up, before the next.
+            state: The last saved state; the protocol's initial one by default.
+            unfinished: Whether that round was interrupted. It must be resumed or given up before the next one.
             role: A coroutine that replaces the protocol's.
         """
         self.agreement, self.me, self.number, self.role = agreement, me, number, role
@@ -62,11 +62,11 @@ class Participant(ABC):
 
     @abstractmethod
     def rebuild(self) -> "Participant":
-        """Returns the participant as it is after a restart: only with what the contract has on disk."""
+        """Returns the participant as it is after a restart, with only the data that the contract keeps on disk."""
 
     @property
     def state(self) -> State:
-        """The state that was saved last."""
+        """The last saved state."""
         return self._state if self.round is None else self.round.state
 
     @property
@@ -75,9 +75,9 @@ class Participant(ABC):
         return self._unfinished if self.round is None else not self.round.over
 
     def begin(self, update: Update | None, seed: bytes, at: float = 0.0) -> list[Action]:
-        """Begins the next round, which cannot be begun again, and returns the actions to perform.
+        """Begins the next round, and returns the actions to perform. The round cannot be begun again.
 
-        Deliver the early messages (`early.take()`) afterwards.
+        The caller delivers the early messages (`early.take()`) afterwards.
         """
         if self.unfinished:
             raise ConfigError(
@@ -90,10 +90,10 @@ class Participant(ABC):
         return self.round.start(at)
 
     def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
-        """Takes in an envelope, and returns the actions to perform."""
+        """Processes an envelope, and returns the actions to perform."""
         if self.round is not None:
             return self.round.deliver(data, at)
-        # There is no round yet, but messages of the next one, or of the one to be resumed, may arrive.
+        # Without a round, messages of the next round, or of the one to be resumed, may arrive.
         agreement, before = self.agreement, self.number - self.unfinished
         if self._lobby is None:
             link, suite = Link(self.me, agreement.parties, agreement.session, before), self.suite(before, b"")
@@ -110,16 +110,16 @@ class Participant(ABC):
         return [] if self.round is None else self.round.expire(at)
 
     def give_up(self, state: State | None = None) -> None:
-        """Gives up the present round, whose number is used up, with the last saved state or the given one."""
+        """Gives up the present round with the last saved state, or the given one. Its number stays used up."""
         self._state = self.state if state is None else state
         if self.round is not None:
             self.round.close()
         self.round, self._unfinished, self._lobby = None, False, None
 
     def resume(self, journal: Journal, update: Update | None, at: float = 0.0) -> list[Post]:
-        """Rebuilds the round of a journal, and returns its messages, to be sent again.
+        """Rebuilds the round of a journal, and returns its messages, which have to be sent again.
 
-        Raises JournalError if the journal belongs to another round, does not fit the update, or is incomplete; then
+        Raises JournalError if the journal belongs to another round, does not match the update, or is incomplete. Then
         nothing may be sent.
         """
         records = journal.read()
@@ -138,7 +138,7 @@ class Participant(ABC):
         return posts
 
     def _repeat(self, round_: Round, record: Record, at: float) -> list[Post]:
-        """Repeats a call, and returns its messages; raises JournalError if its result differs from the record."""
+        """Repeats a recorded call, and returns its messages; raises JournalError if the result differs."""
         if isinstance(record.event, Beginning):
             actions = round_.start(at)
         else:
@@ -152,7 +152,7 @@ class Participant(ABC):
         return posts
 
     def _read_inputs(self, event: object, update: Update | None, detached: Mapping[bytes, Buffer]) -> RoundBegun:
-        """Returns the inputs of a round; raises JournalError if it is not ours, or began with another update."""
+        """Returns the inputs of a round; raises JournalError if the round or the update is another one."""
         agreement = self.agreement
         if not isinstance(event, Beginning):
             raise JournalError(f"the journal does not say how the round was begun; {CURE}")
@@ -182,7 +182,7 @@ class Participant(ABC):
 
 
 class KeyedParticipant(Participant):
-    """A party with real keys."""
+    """A participant with real keys."""
 
     def __init__(
         self,
@@ -197,17 +197,17 @@ class KeyedParticipant(Participant):
         record: bool = False,
         pool: BufferPool | None = None,
     ) -> None:
-        """Continues after some rounds, as `Participant` does.
+        """Creates a participant, like `Participant`.
 
         Args:
-            agreement: What the parties agreed on.
+            agreement: The agreement of the parties.
             identity: The party's long-lived keys.
             number: The number of the last round that was begun.
-            state: The state that was saved last; the protocol's initial one by default.
+            state: The last saved state; the protocol's initial one by default.
             unfinished: Whether that round was interrupted.
             role: A coroutine that replaces the protocol's.
-            bits: A finer ring than the one agreed on, for audits.
-            record: Whether secrets that are sampled are recorded, for audits.
+            bits: Bits of a finer ring than the agreed one, for audits.
+            record: Whether sampled secrets are recorded, for audits.
             pool: A pool for the memory of vectors. With one, averages are no wider than the contributed vector.
         """
         length = agreement.ring(bits).length

@@ -4,31 +4,32 @@ A driver calls `start` once, then `deliver` for each envelope that arrives and `
 returns the actions to perform, in order, until the round is `over`. Only this module advances a coroutine; simulator,
 network and workers decide when an envelope arrives.
 
-**The driver's contract.** A round is a function of the agreement, the state before it, a 32-byte seed of its own, its
-update, and the arguments of `deliver` and `expire`, in order. A party that crashes can therefore be rebuilt and sends
-the same messages again, byte for byte, if its driver keeps to this:
+**The driver's contract.** A round is a function of the agreement, the state before it, its own 32-byte seed, its
+update, and the arguments of `deliver` and `expire`, in order. So a party that crashes can be rebuilt, and sends the
+same messages again, byte for byte, if its driver follows these rules:
 
-1. The input of every call is on disk before any action it returned is performed: for `start` the round's number, seed,
-   state and update (`RoundBegun`); for the others the bytes, or the fact that a wait timed out (`InputTaken`). A digest
-   of every message that the call returned is written with it (*outbox before send*), so that a rebuilt round that would
-   send anything else is detected before it does. `Journal.record` makes one record of all that. The journal's tip is
-   stored separately from the records, next to the number and the state, so that an older copy of the records is not
-   mistaken for the whole. A record names the tip before it. The record is written first, then the tip replaces the
-   previous one: wherever a crash interrupts this, the newest record is the one of the tip or follows it.
-2. Actions are performed in order. A state of a `StateSaved` is on disk before any later message leaves; it is part of
-   the same record.
+1. The input of every call is on disk before any action that the call returned is performed. For `start` it is the
+   round's number, seed, state and update (`RoundBegun`). For the others it is the bytes, or the fact that a wait timed
+   out (`InputTaken`). A digest of every message that the call returned is written with it (*outbox before send*), so
+   that a rebuilt round that would send anything else is detected before it sends. `Journal.record` makes one record of
+   all this. The journal's tip is stored separately from the records, next to the number and the state, so that an older
+   copy of the records is not mistaken for the complete journal. A record names the tip before it. The record is written
+   first, then the new tip replaces the previous one. Wherever a crash interrupts this, the newest record is that of the
+   tip, or the one that follows it.
+2. Actions are performed in order. The state of a `StateSaved` is on disk before any later message is sent; it is part
+   of the same record.
 3. Bytes are acknowledged to their sender once they are on disk, or have been discarded. Until then the sender keeps
-   them. A message deferred to the next round (`MessageDeferred`) is on nobody's disk, and not acknowledged yet.
-4. A message is sent until it is acknowledged. A rebuilt round sends its messages again; receivers discard a second
-   copy. A round that is over continues to acknowledge.
-5. A round number is begun once, and is used up when its first record is on disk; nothing was sent before that.
+   them. A message deferred to the next round (`MessageDeferred`) is not on disk, so it is not acknowledged yet.
+4. A message is sent until it is acknowledged. A rebuilt round sends its messages again, and receivers discard a second
+   copy. A round that is over continues to acknowledge messages.
+5. A round number is begun once. It is used up when its first record is on disk; nothing is sent before that.
    Afterwards the round can be resumed from its journal, with the same inputs, or given up. It is never begun again with
-   other inputs, because its pairwise masks would then cover two vectors. A participant is therefore rebuilt with the
-   last number that is used up, and with whether that round is `unfinished`. A round that is given up leaves the last
-   saved state behind, not the one before it.
-6. When a round is over and everything is acknowledged, its ending and state are kept, the state with its party and
-   number (`encode_state`), and its journal, with the seed and the update, is deleted. The ending is kept until the next
-   round has begun.
+   other inputs, because its pairwise masks would then cover two vectors. So a participant is rebuilt with the last
+   number that is used up, and with whether that round is `unfinished`. A round that is given up leaves the last saved
+   state behind, not the one before it.
+6. When a round is over and all its messages are acknowledged, its ending and its state are kept, the state with its
+   party and number (`encode_state`). Its journal, which has the seed and the update, is deleted. The ending is kept
+   until the next round has begun.
 """
 
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ from tacit.runtime.inbox import Discard, EarlyMessages, Inbox
 
 @dataclass(frozen=True)
 class RoundBegun:
-    """The round has begun, with these inputs."""
+    """A round has begun, with these inputs."""
 
     number: int
     seed: bytes
@@ -64,7 +65,7 @@ class RoundBegun:
 
 @dataclass(slots=True)
 class InputTaken:
-    """An envelope was accepted, or, with None, the wait timed out."""
+    """An envelope was accepted or, if `data` is None, a wait timed out."""
 
     data: Buffer | None
 
@@ -85,11 +86,11 @@ class StateSaved:
 
 @dataclass(frozen=True)
 class MessageDeferred:
-    """The envelope belongs to the next round, and is kept for it in memory."""
+    """The envelope belongs to the next round, and is kept in memory until then."""
 
 
 class Post:
-    """A message to send. It is sealed on demand, to the same bytes every time."""
+    """A message to send. It is sealed on demand, always to the same bytes."""
 
     __slots__ = ("_codec", "_payload", "_suite", "address", "effect", "size", "sizes")
 
@@ -121,7 +122,7 @@ class Post:
 
     @property
     def stamp(self) -> bytes:
-        """A short digest that differs for any other message at this address."""
+        """A short digest that differs between any two messages at this address."""
         return self._codec.stamp(self._suite, self._key, self.address, self._payload)
 
     def pieces(self) -> Iterator[bytes]:
@@ -176,7 +177,7 @@ class Round:
         role: Role | None = None,
         early: EarlyMessages | None = None,
     ) -> None:
-        """Prepares a round. `role` replaces the protocol's coroutine, for attacks and tests."""
+        """Prepares a round. `role` replaces the protocol's coroutine, in attacks and tests."""
         self.agreement, self.suite, self.begun, self._codec = agreement, suite, begun, codec
         protocol, terms = agreement.protocol, agreement.terms
         self.link = Link(suite.me, terms.parties, agreement.session, begun.number)
@@ -186,11 +187,11 @@ class Round:
         self.wait: Wait | None = None
         """The present wait, if any."""
         self.waits = 0
-        """Number of waits so far. It tells the timeout of an earlier wait from that of the present one."""
+        """Number of waits so far. It distinguishes the timeout of an earlier wait from that of the present one."""
         self.effects = 0
         """Number of sends, saves and waits so far."""
         self.over = False
-        """Whether the party has finished or given up."""
+        """Whether the party has finished or aborted."""
         self.average: Average | None = None
         self.error: TacitError | None = None
         self._phases: list[Phase] = []
@@ -208,14 +209,14 @@ class Round:
         return [self.begun, *self._advance(None, at)]
 
     def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
-        """Takes in an envelope, and returns the actions to perform."""
+        """Processes an envelope, and returns the actions to perform."""
         delivery = self.inbox.deliver(data)
         if delivery.discarded is Discard.EARLY:
             return [MessageDeferred()]
         actions: list[Action] = []
         if delivery.discarded is None and not self.over:
             actions.append(InputTaken(data))
-        # A sender in another session, or one whose greeting differs, gets our own greeting.
+        # A sender of another session, or one whose greeting shows a difference, gets our own greeting.
         if delivery.answer_to is not None:
             actions.append(self._greeting(delivery.answer_to))
         if self.over:
@@ -233,11 +234,11 @@ class Round:
         return [InputTaken(None), *self._advance(self.wait, at)]
 
     def uncount_post(self, post: Post) -> None:
-        """Removes a message that was not sent after all from the traffic counts."""
+        """Removes a message from the traffic counts that was not sent after all."""
         self._count(self._sent, tuple(-size for size in post.sizes))
 
     def close(self) -> None:
-        """Ends the coroutine where it is, and erases its keys."""
+        """Ends the coroutine at its present wait, and erases its keys."""
         self._run.close()
         self.wait = None
         self.suite.forget()
@@ -267,7 +268,7 @@ class Round:
     # --- progress --------------------------------------------------------------------------------------------------
 
     def _advance(self, finished: Wait | None, at: float) -> Iterator[Action]:
-        """Resumes the coroutine with the end of its wait, and serves its effects until it waits again or ends."""
+        """Resumes the coroutine with the result of its wait, and serves its effects until it waits again or ends."""
         answer = None if finished is None else self._collect(finished, at)
         self.wait = None
         try:
@@ -292,7 +293,7 @@ class Round:
             self.over, self.average = True, stop.value
         except TacitError as error:
             self.over, self.error = True, error
-            # A party that gives up sends an abort, so that nobody waits for it until a timeout.
+            # A party that aborts sends a notice, so that its peers need not wait for a timeout.
             for peer in self.agreement.terms.peers(self.link.me):
                 if peer != self.link.me:
                     yield self._post(peer, Abort(error.code), 0, self.effects)
@@ -302,9 +303,9 @@ class Round:
         self.suite.forget()
 
     def _check_steps(self, step: int, *kinds: type[Message]) -> None:
-        """Raises StepError if the protocol's own code uses a step at which receivers would take no such message."""
+        """Raises StepError if the protocol's own code uses a step at which receivers refuse the message."""
         if not self._is_honest:
-            return  # An attack may send what it likes.
+            return  # an attack may send anything
         for kind in kinds:
             due = self.agreement.terms.steps(kind)
             if step not in due:
@@ -326,7 +327,7 @@ class Round:
         return post
 
     def _greeting(self, heard: Address) -> Post:
-        # A round that is over greets for the next one, in which the answer still matters.
+        # After its end, a round greets on behalf of the next round, in which the answer still matters.
         post = GreetingPost(self.agreement.greeting(self.suite, self.link.round + self.over, heard), self.effects)
         self._count(self._sent, post.sizes)
         return post

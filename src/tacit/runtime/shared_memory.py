@@ -1,7 +1,7 @@
-"""Shared memory between a process and its shards, for vectors. The rest of a request goes through a pipe.
+"""Shared memory between a process and its shards, for vectors. Other parts of a request are sent through a pipe.
 
-A pipe holds a few pages, so writing a vector blocks until the other end has read most of it, and the vector is copied
-five times. Through shared memory it is copied twice, once by each end, without blocking.
+A pipe's buffer is a few pages, so writing a vector blocks until the other end has read most of it, and the vector is
+copied five times. With shared memory it is copied twice, once at each end, without blocking.
 """
 
 import pickle
@@ -12,7 +12,7 @@ from typing import Any
 AREA = 1 << 25
 """Bytes of an area. The system allocates only the pages that are used."""
 LONG = 1 << 12
-"""Bytes from which on a buffer goes into the area."""
+"""Size in bytes from which a buffer is written to the area."""
 
 
 class SharedArea:
@@ -25,7 +25,7 @@ class SharedArea:
         self._memory = memoryview(mmap(-1, AREA))
 
     def write(self, thing: Any) -> bytes:
-        """Writes an object, and returns the bytes with which the other end reads it. They contain what does not fit."""
+        """Writes an object. Returns the bytes that `read` needs, which include everything that is not in the area."""
         places: list[tuple[int, int, bool]] = []
         end = 0
 
@@ -43,7 +43,7 @@ class SharedArea:
         return pickle.dumps((said, places), 5)
 
     def read(self, said: bytes) -> Any:
-        """Returns the object that was written, as a copy."""
+        """Returns a copy of the object that the other end wrote."""
         rest, places = pickle.loads(said)  # noqa: S301 (our own bytes)
         found = (
             (bytes if readonly else bytearray)(self._memory[begin : begin + size]) for begin, size, readonly in places

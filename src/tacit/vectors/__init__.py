@@ -1,1 +1,1 @@
-"""Models as vectors, and vectors as numbers that add up exactly."""
+"""Models as vectors, and vectors as ring elements that add up exactly."""

@@ -1,8 +1,8 @@
-"""Bounded pool of reusable vector buffers: on many machines, first touching memory costs more than filling it.
+"""Bounded pool of reusable vector buffers: on many machines, touching new memory costs more than filling it.
 
-A vector borrows a block, and the block returns to the pool when no view of it is left. So callers need not release
-vectors, and no block is ever lent twice. All blocks have one size, and the number of free ones is bounded whatever
-others send.
+A vector borrows a block, and the block returns to the pool once no view of it is left. So callers never release
+vectors, and no block has two users. All blocks have one size. The number of free blocks is bounded, whatever other
+parties send.
 """
 
 from weakref import finalize
@@ -13,27 +13,27 @@ from numpy.typing import DTypeLike
 from tacit.core.suite import Vector
 
 LEAST = 1 << 22
-"""Smallest size, in bytes, of pooled vectors. The C library reuses smaller blocks itself."""
+"""Smallest size, in bytes, of pooled vectors. The C library already reuses smaller blocks."""
 WASTE = 1 / 8
-"""Fraction of a block that a vector may leave unused."""
+"""Largest fraction of a block that a vector may leave unused."""
 
 
 class BufferPool:
-    """Blocks of memory, some of which are kept when they return, and lent again."""
+    """Pool of memory blocks of one size. It keeps a bounded number of free ones for reuse."""
 
     def __init__(self) -> None:
         self._size = self._most = 0
         self._free: list[Vector] = []
 
     def fit(self, size: int) -> None:
-        """Sets the block size to that of vectors of `size` bytes with their envelopes, and drops other blocks."""
+        """Sets the block size to fit vectors of `size` bytes and their envelopes. Drops blocks of another size."""
         fits = int(size * (1 + WASTE / 2)) if size >= LEAST else 0
         if fits != self._size:
             self._size = fits
             self._free.clear()
 
     def keep(self, most: int) -> None:
-        """Keeps at most `most` free blocks; the system gets the others back at once."""
+        """Sets the most free blocks to keep, and returns the others to the system at once."""
         self._most = most
         del self._free[most:]
 
@@ -47,8 +47,8 @@ class BufferPool:
             block = self._free.pop()
         except IndexError:
             block = np.empty(self._size, np.uint8)
-        # Views of this array refer to it and not to the block, because its base is a memoryview of the block. So when
-        # it is collected, no view is left.
+        # Views of `lent` refer to `lent` and not to the block, because its base is a memoryview of the block. So no
+        # view is left when `lent` is collected, and its finalizer may return the block.
         lent = np.frombuffer(block.data, np.uint8, size)
         finalize(lent, self._back, block).atexit = False
         return lent.view(kind)

@@ -1,14 +1,15 @@
-"""Real vectors as integers modulo 2^b, so that sums are exact and masks cancel without a trace.
+"""Real vectors as integers modulo 2^b, so that sums are exact and masks cancel completely.
 
-An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer nearest to x·r·scale, where the scale is
-the largest for which the agreed number of parties cannot overflow the ring. The entries are followed by the weight
-itself, as one more element, and a zero. All are masked alike, so no weight is sent in clear, and a sum reveals only the
-sum of the weights. If the zeros do not add up to zero, masks were left in the sum.
+An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer nearest to x·r·scale. The scale is the
+largest with which the agreed number of parties cannot overflow the ring. Two elements follow the entries: the weight,
+and a zero. All are masked alike, so no weight is sent in clear, and a sum reveals only the sum of the weights. If the
+zeros do not add up to zero, masks are left in the sum.
 
-Noise is whole numbers of the ring's steps, sampled from a discrete Gaussian and added to the entries only. The scale
-leaves space for `FARTHEST` standard deviations of the sum of all parties' noise, √parties times that of one. With
-probability less than 2 e⁻⁵⁰ per entry the noise exceeds that, and the average is then wrong there, though no less
-private. Where each vector must fit its own part of the ring (`alone`), there is space for every possible sample.
+Noise is a whole number of the ring's steps, sampled from a discrete Gaussian and added to the entries only. The scale
+leaves headroom for `FARTHEST` standard deviations of the sum of all parties' noise, which is √parties times that of one
+party. With probability less than 2 e⁻⁵⁰ per entry the noise exceeds the headroom; that entry of the average is then
+wrong, though no less private. Where each vector has to fit its own share of the ring (`alone`), the headroom covers
+every possible sample.
 """
 
 import struct
@@ -28,26 +29,43 @@ from tacit.vectors.buffers import BufferPool
 from tacit.vectors.gaussian import discrete_gaussian
 from tacit.vectors.ring_limits import limit, ring_problems, span, weight_problems
 
-CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
+CHUNK = 1 << 16  # entries encoded at a time: 512 KiB of scratch memory stay in cache through all passes
 
 FINEST = (1 << 32) - 1
-"""Most distinct weights. A ring of 16 bits, or very many parties, allow fewer."""
+"""Most distinct weights. A ring of 16 bits, or a very large number of parties, allows fewer."""
 
 UNLIKELY = 1e-3
-"""Probability that stochastic rounding makes a vector longer than `longest`, and is repeated."""
+"""Probability that stochastic rounding makes a vector longer than `longest`, so that it is rounded again."""
 _UNITS = struct.Struct(">BdQQ")
 SHORT = 1 - 1e-12
-"""Factor by which vectors are shortened a little more, because the product is rounded too."""
+"""Extra factor when a vector is scaled down to the norm, because the product is rounded too."""
 
 
 class FixedPoint(Ring):
-    """Vectors over Z_2^bits for up to `parties` contributions with entries in [-clip, clip].
+    """Vectors over Z_2^bits, for sums of up to `parties` contributions with entries in [-clip, clip].
 
-    Entries beyond the clip are clipped and counted in `clipped`, over the life of the ring; `largest` is the largest
-    magnitude among them, which is the clip that would have been enough. `rounded` is the largest relative rounding
-    error of a weight.
+    >>> ring = FixedPoint(32, 1.0, parties=2, entries=3)
+    >>> total = ring.encode(Update([0.5, 0.0, 1.0])) + ring.encode(Update([0.25, 0.5, 7.0]))
+    >>> ring.mean(total).round(3).tolist(), ring.clipped, ring.largest
+    ([0.375, 0.25, 1.0], 1, 7.0)
 
-    A ring with noise, or a `stochastic` one, encodes nothing before `draws_from` was called.
+    A ring with noise or stochastic rounding needs a source of randomness (`draws_from`) before it encodes.
+
+    Args:
+        bits: Bits of a ring element: 16, 32 or 64.
+        clip: Largest magnitude of an entry. Larger ones are clipped.
+        parties: Most vectors in one sum.
+        entries: Number of entries of a vector.
+        max_weight: Largest weight of a party.
+        noise: Standard deviation of each party's noise, in the units of an entry.
+        norm: Largest length (L2 norm) of a vector; None if it is not bounded.
+        stochastic: Whether entries are rounded at random, with the exact mean.
+        alone: Whether each vector has to fit its own share of the ring, and not only the sum the whole.
+
+    Attributes:
+        clipped: Number of entries clipped since the ring was made.
+        largest: Largest magnitude of a clipped entry. A clip of this size would have clipped none.
+        rounded: Largest relative rounding error of a weight.
     """
 
     def __init__(
@@ -76,18 +94,18 @@ class FixedPoint(Ring):
 
         self.limit = limit(self.bits, self.parties)
         self.span = span(self.clip, self.noise, self.parties, alone)
-        """Largest magnitude of a party's entries with their noise that fits."""
-        # The division may round up. Floating-point products are monotonic, so once span·scale is within the limit,
-        # every smaller entry and every smaller weight is too, and no integer has to be clamped after the fact.
+        """Largest magnitude of a party's entry with its noise that fits the ring."""
+        # The division may round up. Floating-point products are monotonic: if span·scale is within the limit, so is
+        # the product for every smaller entry and weight. So no integer has to be clamped afterwards.
         self.scale = self.limit / self.span
         while self.span * self.scale > self.limit:
             self.scale = nextafter(self.scale, 0)
 
         self.heaviest = min(((1 << self.bits) - 1) // self.parties, FINEST)
-        """The integer that represents `max_weight`: its sum over all parties cannot overflow either."""
+        """The integer that represents `max_weight`. A sum of one per party cannot overflow either."""
         if self.max_weight.is_integer() and self.max_weight <= self.heaviest:
-            # Integer weights are then exact. If they were rounded, the last digit of their sum would reveal which of
-            # several sets of weights with the same sum was summed.
+            # Integer weights are then exact. If they were rounded, the last digit of their sum would reveal which set
+            # of weights was summed, among several sets with the same sum.
             self.heaviest -= self.heaviest % int(self.max_weight)
         self.length = self.entries + 2
 
@@ -96,12 +114,12 @@ class FixedPoint(Ring):
         self._signed = np.dtype(f"i{self.bits // 8}")
         self._wire = self.dtype.newbyteorder("<")
         self.narrow = False
-        """Whether averages are in single precision, which takes half the memory."""
+        """Whether averages have single precision, which halves their memory."""
         self.pool: BufferPool | None = None
-        """Pool that memory for vectors comes from; the system if None."""
+        """Pool that provides memory for vectors; None for memory from the system."""
 
     def fresh(self) -> "FixedPoint":
-        """Returns the same ring with all counters at zero."""
+        """Returns a ring with the same settings, with all counters at zero."""
         ring = copy(self)
         ring.clipped, ring.largest, ring.rounded = 0, 0.0, 0.0
         ring.draws_from(_no_randomness)
@@ -118,15 +136,15 @@ class FixedPoint(Ring):
 
     @property
     def resolution(self) -> float:
-        """The step between neighbouring values; an entry of full weight is off by at most half of it."""
+        """The step between neighbouring values. Rounding moves an entry of full weight by at most half a step."""
         return self.span / self.limit
 
     def encode(self, update: Update) -> Vector:
         """Returns the weighted vector, with noise, followed by its weight and a zero.
 
-        A weight is rounded to one of `heaviest` steps up to `max_weight`, and never to zero. The entries are scaled by
-        the rounded weight, so that the average is consistent with the weights that were summed. Weights have no noise,
-        so with noise all parties must weigh the same.
+        A weight is rounded to one of `heaviest` steps up to `max_weight`, and never to zero. Entries are scaled by the
+        rounded weight, so that the average agrees with the summed weights. Weights get no noise, so with noise all
+        parties must have the same weight.
         """
         vector = np.asarray(update.vector)
         wrong = weight_problems("the weight", update.weight, self.max_weight)
@@ -146,12 +164,12 @@ class FixedPoint(Ring):
         return encoded
 
     def clip_vector(self, vector: Vector, clip: float) -> Vector:
-        """Returns a vector shortened to the norm and clipped, and counts the clipped entries.
+        """Returns a vector scaled down to the norm and clipped. Counts the clipped entries.
 
-        It is for callers that encode the vector several times.
+        Callers use it when they encode the vector several times.
         """
         vector = self._shorten(vector)
-        # In double precision: a clip of 0.1 as a single float is a little more, and would be clipped again.
+        # Compared in double precision: a clip of 0.1 in single precision is slightly larger, and would clip again.
         if float(vector.max(initial=0.0)) <= clip and float(vector.min(initial=0.0)) >= -clip:
             return vector
         magnitudes = np.abs(vector)
@@ -164,28 +182,28 @@ class FixedPoint(Ring):
         return np.asarray(np.multiply(vector, weight, dtype=np.float64))
 
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns a part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+        """Encodes a fraction (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
         encoded = np.empty(len(vector), self.dtype)
         self._fill(encoded, vector, float(part))
         return encoded
 
     def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns a part of a vector of any length as ring elements, with that part of its noise."""
+        """Encodes a fraction of a vector of any length as ring elements, with that fraction of its noise."""
         encoded = np.empty(len(vector), self.dtype)
         self._encode_noisy(encoded, vector, float(part))
         return encoded
 
     def add_noise(self, vector: Vector) -> Vector:
-        """Returns a vector with its noise as a plain vector; the vector itself if there is no noise."""
+        """Returns a vector plus its noise as a plain vector; the vector itself if there is no noise."""
         return self.floats(self.encode_with_noise(vector)) if self.noise else vector
 
     def floats(self, total: Vector) -> NDArray[np.float64]:
-        """Returns the numbers that a sum of `values` represents."""
+        """Decodes a sum of `values` to numbers."""
         numbers: NDArray[np.float64] = np.divide(total.view(self._signed), self.scale, dtype=np.float64)
         return numbers
 
     def _encode_noisy(self, encoded: Vector, vector: Any, part_of: float) -> None:
-        """Encodes a party's input with noise into a given vector."""
+        """Encodes a fraction of a party's input, with noise, into `encoded`."""
         vector = self._shorten(vector)
         before = self.clipped
         self._fill(encoded, vector, part_of)
@@ -202,14 +220,14 @@ class FixedPoint(Ring):
             signed[part] += gaussian.draw(part.stop - part.start, self._words).astype(self._signed)
 
     def _shorten(self, vector: Any) -> Any:
-        """Returns a vector shortened to the norm; a vector that is not finite is returned as it is."""
+        """Returns a vector scaled down to the norm; a vector that is not finite is returned unchanged."""
         if self.norm is None:
             return vector
         numbers = np.asarray(vector, dtype=np.float64)
         largest = float(np.abs(numbers).max(initial=0.0))
         if not isfinite(largest) or largest == 0.0:
             return vector
-        # Relative to the largest entry, so that squares are finite for every vector.
+        # Divided by the largest entry, so that no square overflows.
         length = float(np.linalg.norm(numbers / largest))
         most = self.norm * SHORT
         return vector if length * largest <= most else numbers / largest * (most / length)
@@ -222,7 +240,7 @@ class FixedPoint(Ring):
         for part in _chunks(len(vector)):
             values = scratch[: part.stop - part.start]
             np.copyto(values, vector[part], casting="same_kind")
-            # The extremes show whether anything must be clipped, and one NaN among the values makes both NaN.
+            # Minimum and maximum show whether an entry must be clipped. A single NaN makes both of them NaN.
             low, high = float(values.min()), float(values.max())
             if not (isfinite(low) and isfinite(high)):
                 raise ConfigError(_not_finite(vector))
@@ -243,8 +261,8 @@ class FixedPoint(Ring):
         return np.zeros(self.length if length is None else length, self.dtype)
 
     def portion(self, vector: Vector, part: Fraction) -> Vector:
-        """Returns a part of each ring element, rounded towards zero; the vector minus it is exactly the rest."""
-        # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
+        """Returns a fraction of each ring element, rounded towards zero. Subtracting it leaves the exact rest."""
+        # For y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so the remainder is positive.
         portion = np.empty(len(vector), self.dtype)
         signed, parts = vector.view(self._signed), portion.view(self._signed)
         for chunk in _chunks(len(vector)):
@@ -252,11 +270,11 @@ class FixedPoint(Ring):
         return portion
 
     def units(self) -> bytes:
-        """Returns the bits of an element, the scale, the integer of the largest weight, and how many may be summed."""
+        """Returns bits, scale, the integer of `max_weight`, and the number of summands, as bytes."""
         return _UNITS.pack(self.bits, self.scale, self.heaviest, self.parties)
 
     def convert_sum(self, data: Buffer, units: bytes) -> Vector:
-        """Returns the average of a sum in the units of another ring as a sum in ours, rounded and clipped anew."""
+        """Converts a sum in the units of another ring to this ring. Its average is rounded and clipped again."""
         bits, scale, heaviest, _ = _UNITS.unpack(units)
         total = np.frombuffer(data, f"<i{bits // 8}")
         weight = int(total[self.entries : self.entries + 1].view(f"<u{bits // 8}")[0]) / heaviest
@@ -266,10 +284,10 @@ class FixedPoint(Ring):
         return encoded
 
     def check_sum(self, total: Vector, contributors: int) -> None:
-        """Raises WireError if so many contributors cannot have produced a sum of encoded vectors.
+        """Raises WireError if that many contributors cannot have produced this sum of encoded vectors.
 
-        Each of them weighs at least one unit and at most `heaviest`. An entry is at most the clip times the weight, and
-        its noise and a step for rounding.
+        Each contributor weighs from 1 to `heaviest` units. An entry of the sum is at most the clip times the weight,
+        plus noise, plus one step of rounding per contributor.
         """
         weight = self._weight(total)
         if not contributors <= weight <= contributors * self.heaviest:
@@ -282,9 +300,9 @@ class FixedPoint(Ring):
             raise WireError(f"an entry of {largest} steps is more than {contributors} contributors can add up to")
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
-        """Returns the weighted average of a sum of encoded vectors; raises WireError if it cannot be a sum.
+        """Returns the weighted average of a sum of encoded vectors; raises WireError if the bytes are no such sum.
 
-        It reuses the memory of a `spent` sum, if that is writable and has the same size.
+        It overwrites a `spent` sum if that is writable and has the same size.
         """
         weight = self._weight(total) / self.heaviest
         signed, width = total[: self.entries].view(self._signed), np.dtype(np.float32 if self.narrow else np.float64)
@@ -301,14 +319,14 @@ class FixedPoint(Ring):
         return np.empty(length, dtype) if self.pool is None else self.pool.empty(length, dtype)
 
     def weight_of(self, total: Vector) -> float:
-        """Returns the sum of the weights in a sum of encoded vectors, in the units of the caller."""
+        """Returns the total weight in a sum of encoded vectors, in the units of `max_weight`."""
         return self._weight(total) / self.heaviest * self.max_weight
 
     def _weight(self, total: Vector) -> int:
         if total.shape != (self.length,) or total.dtype != self.dtype:
             raise WireError(f"expected {self.length} entries of {self.dtype}, not {total.shape} of {total.dtype}")
         weight, zero = total[self.entries :].tolist()
-        # The fault is in what peers sent, hence a WireError and not a ConfigError.
+        # The cause is data from other parties, hence WireError and not ConfigError.
         if zero:
             raise WireError("this is not a sum of encoded vectors: masks were left in it")
         if not 1 <= weight <= self.parties * self.heaviest:
@@ -328,26 +346,26 @@ class FixedPoint(Ring):
         return vector
 
     def ratio(self, total: Vector) -> NDArray[np.float64]:
-        """Returns the numbers of all entries but the last, divided by the last, which must be positive."""
+        """Returns all entries but the last, divided by the last, which must be positive."""
         signed = self._divisible(total)
         ratio: NDArray[np.float64] = np.divide(signed[:-1], signed[-1], dtype=np.float64)
         return ratio
 
     def _divisible(self, total: Vector) -> Vector:
-        """Returns ring elements as signed numbers; raises WireError unless the last is above 0."""
+        """Returns ring elements as signed integers; raises WireError unless the last one is above 0."""
         signed = total.view(self._signed)
         if signed[-1] <= 0:
             raise WireError("the masses received do not add up to anything positive")
         return signed
 
     def step(self, total: Vector, vector: Vector, weight: float) -> Vector:
-        """Returns the weighted difference of a vector from a ratio, encoded with noise, followed by a zero."""
+        """Returns `weight` times the difference between a vector and `ratio(total)`, encoded with noise, and a zero."""
         step = self.zeros(len(total))
         self._encode_noisy(step[:-1], _Step(self._divisible(total), vector, weight), 1.0)
         return step
 
     def mix(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> NDArray[np.float64]:
-        """Returns own (1 − Σ weight · times) plus the numbers that a sum of `values` represents."""
+        """Returns own · (1 − Σ weight · times), plus the decoded sum `total` of `values`."""
         mixed = np.empty(len(own))
         for chunk in _chunks(len(own)):
             counts = {weight: each[chunk] for weight, each in times.items()}
@@ -357,32 +375,32 @@ class FixedPoint(Ring):
     dumped_bytes = 4
 
     def dump_vector(self, vector: Vector) -> memoryview:
-        """Returns a vector in single precision, like most models: unchanged entries then differ by exactly zero."""
+        """Returns a vector in single precision, like most models, so that unchanged entries differ by exactly zero."""
         return _single(vector).view(np.uint8).data.toreadonly()
 
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
-        """Returns the absolute values, or those of the differences in single precision."""
+        """Returns the absolute value of each entry, or of its change since `since` in single precision."""
         if since is None:
             return np.abs(vector)
         change: Vector = _single(vector) - np.frombuffer(since, dtype="<f4")
         return np.abs(change)
 
     def pack(self, vector: Vector) -> memoryview:
-        """Returns the little-endian bytes of an encoded vector, without a copy: do not change it before it was sent."""
+        """Returns an encoded vector's bytes, little-endian, without a copy. Do not change it until they are sent."""
         wire = vector.astype(self._wire, casting="equiv", copy=False)
         return np.ascontiguousarray(wire).view(np.uint8).data.toreadonly()
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
-        """Returns received ring elements as a view of the bytes, read-only if they are."""
+        """Returns received ring elements as a view of the bytes, which is read-only if they are."""
         size, expected = memoryview(data).nbytes, (self.length if length is None else length) * self.dtype.itemsize
         if size != expected:
             raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
-        # The view makes the type the machine's own even if byte orders coincide: NumPy is slow on others.
+        # The view gives the array the machine's native type even if byte orders coincide: NumPy is slow on other types.
         return np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
 
 
 class _Step:
-    """The numbers of a step, computed chunk by chunk."""
+    """Lazy vector of a step, computed chunk by chunk."""
 
     def __init__(self, signed: Vector, vector: Vector, weight: float) -> None:
         self._signed, self._vector, self._weight = signed, vector, weight
@@ -401,17 +419,17 @@ class _Step:
 
 
 def _chunks(length: int) -> Iterator[slice]:
-    """Yields the slices of a vector that are processed at a time."""
+    """Yields slices that cover a vector in chunks."""
     for start in range(0, length, CHUNK):
         yield slice(start, min(start + CHUNK, length))
 
 
 def longest(length: float, entries: int, *, stochastic: bool) -> float:
-    """Returns the largest length (L2) of a vector once its entries are rounded to integers.
+    """Returns a bound on the length (L2) of a vector after its entries are rounded to integers.
 
-    Rounding to the nearest moves no entry by more than a half, nor beyond twice its value. Stochastic rounding moves
-    no entry by more than 1, and the vector rarely by more than the second bound (Kairouz et al. 2021, on conditional
-    randomized rounding), beyond which it is repeated.
+    Rounding to the nearest integer moves an entry by at most one half, and to at most twice its value. Stochastic
+    rounding moves an entry by at most 1. It rarely makes the vector longer than the second bound (Kairouz et al. 2021,
+    on conditional randomized rounding); if it does, the vector is rounded again.
     """
     if not stochastic:
         return min(length + sqrt(entries) / 2, 2 * length)
@@ -424,9 +442,9 @@ def _length(whole: Vector) -> float:
 
 
 def _round_stochastically(values: Vector, words: Words) -> None:
-    """Rounds numbers in place: up with the probability of their fraction, else down.
+    """Rounds numbers in place: up with the probability of their fractional part, else down.
 
-    Integers stay. Probabilities have 32 bits, so the mean is right to 2⁻³³.
+    Integers stay unchanged. Probabilities have 32 bits, so the mean is exact up to 2⁻³³.
     """
     count = len(values)
     below = np.floor(values)
@@ -444,7 +462,7 @@ def _no_randomness(count: int) -> NDArray[np.uint64]:
 
 
 def _single(vector: Vector) -> NDArray[np.float32]:
-    """Returns a vector in single precision, clipped to its range."""
+    """Returns a vector in single precision, clipped to the range of that type."""
     most = np.finfo(np.float32).max
     within = vector if vector.dtype == np.float32 else np.clip(vector, -most, most)
     return np.ascontiguousarray(within, dtype="<f4")

@@ -1,12 +1,12 @@
-"""Sampler of the discrete Gaussian, many integers at a time: P(y) ∝ exp(−y²/2σ²) (Canonne et al. 2020).
+"""Vectorized sampler of the discrete Gaussian P(y) ∝ exp(−y²/2σ²) (Canonne et al. 2020).
 
-Magnitudes are divided into layers whose width t is a power of two. A layer is sampled from a table, as often as if all
-its t numbers were as likely as its first one, then one of the t by log₂ t random bits, which is accepted with the
-probability that makes up for the difference. So most of the randomness is plain bits, and only acceptance probabilities
-between 1/13 and 1 are computed in floats, right to 2⁻⁵¹ of themselves. The table adds an error of 2⁻⁶⁵ per layer: less
-than 2⁻⁵⁷ of all samples. No sample is `FARTHEST` σ or more away from zero.
+Magnitudes are divided into layers of t numbers, where t is a power of two. A table selects a layer, with the
+probability that it would have if all its numbers were as likely as its first. Then log₂ t random bits select one of its
+numbers, which is accepted with the probability that corrects for the difference. So most randomness is used as plain
+bits. Only acceptance probabilities, between 1/13 and 1, are computed in floats, with a relative error of 2⁻⁵¹. The
+table adds an error of 2⁻⁶⁵ per layer: less than 2⁻⁵⁷ of all samples. No sample is `FARTHEST` σ or more from zero.
 
-Like every rejection sampler, its running time depends on what is sampled.
+Like that of every rejection sampler, its running time depends on the samples.
 """
 
 from decimal import Context, Decimal, localcontext
@@ -21,28 +21,29 @@ from tacit.core.protocol import FARTHEST
 from tacit.core.suite import Words
 
 LAYERS = 4
-"""Fewest layers per standard deviation; there are up to twice as many. More are accepted more often, but slower."""
+"""Fewest layers per standard deviation; there are up to twice as many. With more layers fewer samples are rejected, but
+the table is slower."""
 _DIGITS = Context(prec=60)
 
 
 class DiscreteGaussian:
-    """The distribution for one σ, of at least 1/2 and at most 2⁵⁶."""
+    """The discrete Gaussian for one σ, from 1/2 to 2⁵⁶."""
 
     def __init__(self, sigma: float) -> None:
         if not 0.5 <= sigma <= 2.0**56:
             raise ValueError(f"a discrete Gaussian is sampled for σ from 1/2 to 2^56, not {sigma}")
         self.sigma = sigma
         self.bits = max(0, floor(log2(sigma / LAYERS)))
-        """Bits of a position within a layer: log₂ t."""
+        """Number of bits of a position within a layer: log₂ t."""
         count = floor(FARTHEST * sigma / 2**self.bits)
         with localcontext(_DIGITS):
             heights = [(-((v * Decimal(2) ** self.bits) ** 2) / (2 * Decimal(sigma) ** 2)).exp() for v in range(count)]
             upto = [min(round(below * 2**64 / sum(heights)), 2**64 - 1) for below in accumulate(heights[:-1])]
         self.upto = np.array(upto, dtype=np.uint64)
-        """Cumulative number of the 2⁶⁴ words for each layer but the last."""
+        """For each layer but the last: number of 64-bit words that select this layer or an earlier one."""
 
     def draw(self, count: int, words: Words) -> NDArray[np.int64]:
-        """Returns `count` independent samples, from fresh uniform words."""
+        """Returns `count` independent samples, computed from fresh uniform words."""
         drawn = np.empty(count, dtype=np.int64)
         filled = 0
         while filled < count:
@@ -52,12 +53,12 @@ class DiscreteGaussian:
         return drawn
 
     def _accept(self, words: Words, tries: int) -> NDArray[np.int64]:
-        """Returns the accepted samples of a number of tries."""
+        """Returns the accepted samples among `tries` attempts."""
         which, within, chance = words(3 * tries).reshape(3, tries)
         start = np.searchsorted(self.upto, which, side="right") << self.bits
         further = (within & np.uint64((1 << self.bits) - 1)).astype(np.int64)
         y, negative = start + further, within >> np.uint64(63) == 1
-        keep = ~(negative & (y == 0))  # or zero would be sampled twice as often, as 0 and as −0
+        keep = ~(negative & (y == 0))  # otherwise zero is sampled twice as often, as 0 and as −0
         if self.bits:
             lost = further.astype(np.float64) * (start + y) / (2 * self.sigma**2)
             keep &= chance < np.exp(-lost) * 2.0**64
@@ -68,5 +69,5 @@ class DiscreteGaussian:
 
 @lru_cache(64)
 def discrete_gaussian(sigma: float) -> DiscreteGaussian:
-    """Returns the distribution for a σ, cached because a federation reuses it."""
+    """Returns the sampler for a σ. It is cached, because a federation reuses it."""
     return DiscreteGaussian(sigma)

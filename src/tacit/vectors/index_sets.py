@@ -1,24 +1,25 @@
-"""Sets of positions as bytes.
+"""Compact encodings of sets of positions.
 
-`encode` writes a set of positions below a universe that both sides know, as the smallest of three codings. The first
-byte says which one:
+`encode` writes a set of positions below a universe that both sides know, in the smallest of three codings. The first
+byte identifies the coding:
 
-| first byte | what follows |
+| first byte | content |
 | --- | --- |
-| 0 | bitmap: one bit a position, the first position in the highest bit of the first byte |
+| 0 | bitmap: one bit per position, the first position in the highest bit of the first byte |
 | 1 | Elias gamma: the number of positions, then 2⌊log2 gap⌋ + 1 bits for each gap |
 | 2 + k | Rice: the number of positions, then k + 1 + ⌊(gap - 1) / 2^k⌋ bits for each gap |
-| 128 + any but 0 | the same, of the positions that are not in the set; used if those are fewer |
+| 128 + any but 0 | the same for the positions that are not in the set; used if those are fewer |
 
-A gap is the distance from the position before, and the first one is counted from -1, so that a gap is at least 1. The
-number of positions takes as many bytes as half the universe needs, big endian. Unused bits at the end are zero.
+A gap is the distance from the previous position. The first gap is counted from -1, so every gap is at least 1. The
+number of positions is big endian, in as many bytes as half the universe needs. Unused bits at the end are zero.
 
-Both gap codings are written across, not one gap after the other, so that a few operations on whole arrays read and
-write them. Rice: the lowest bit of gap - 1 for all gaps, the next bit for all, up to k bits, then all quotients in
-unary, as zeros and a one. Gamma: for each gap a one if it is above 1; for those that are, the lowest bit; then the same
-again for these, halved, until none is left. The bits are those of the textbook codes in another order.
+Both gap codings write bit planes over all gaps instead of one gap after the other, so that a few operations on whole
+arrays read and write them. Rice: the lowest bit of gap - 1 for all gaps, then the next bit for all, up to k bits; then
+all quotients in unary, as zeros and a one. Gamma: for each gap a one if it is above 1; for those gaps, the lowest bit;
+then the same again for these gaps, halved, until none is left. The bits are those of the textbook codes in another
+order.
 
-A set has exactly one encoding: reading refuses bytes that `encode` would not have written.
+A set has exactly one encoding: decoding refuses bytes that `encode` would not have written.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import WireError
 
 MAX_UNIVERSE = 2**32 - 1
-"""The largest universe: with it, no sum of gaps that bytes can claim overflows 64 bits."""
+"""The largest universe. Up to it, no sum of gaps that received bytes can encode overflows 64 bits."""
 
 Mask: TypeAlias = NDArray[np.bool_]
 Positions: TypeAlias = NDArray[np.int64]
@@ -39,14 +40,14 @@ _BITMAP, _GAMMA, _RICE, _COMPLEMENT = 0, 1, 2, 128
 
 
 def to_bitmap(positions: Iterable[int], universe: int) -> bytes:
-    """Returns a set of positions below `universe` as one bit each."""
+    """Returns a set of positions below `universe` as a bitmap: one bit per position."""
     bits = np.zeros(universe, dtype=np.uint8)
     bits[list(positions)] = 1
     return np.packbits(bits).tobytes()
 
 
 def from_bitmap(data: bytes, universe: int) -> list[int]:
-    """Returns the positions, ascending; raises WireError unless the bytes are the only ones that mean this set."""
+    """Returns the positions of a bitmap, ascending; raises WireError unless the bytes are its only valid encoding."""
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
     if len(data) != (universe + 7) // 8 or bits[universe:].any():
         raise WireError(f"not a set of positions below {universe}")
@@ -55,7 +56,7 @@ def from_bitmap(data: bytes, universe: int) -> list[int]:
 
 
 def encode(positions: NDArray[Any], universe: int) -> bytes:
-    """Returns the bytes of a set of ascending positions below `universe`."""
+    """Returns the smallest encoding of a set of ascending positions below `universe`."""
     _check_universe(universe)
     if positions.ndim != 1 or positions.dtype.kind not in "iu":
         raise ValueError(f"positions are a vector of integers, not {positions.dtype} of shape {positions.shape}")
@@ -68,7 +69,7 @@ def encode(positions: NDArray[Any], universe: int) -> bytes:
 
 
 def decode(data: bytes | memoryview, universe: int) -> Positions:
-    """Returns the positions, ascending; raises WireError unless the bytes are the only ones that mean this set."""
+    """Returns the positions, ascending; raises WireError unless the bytes are the only valid encoding of the set."""
     first, payload = _split_header(data, universe)
     if first == _BITMAP:
         return np.flatnonzero(_read_bitmap(payload, universe))
@@ -77,7 +78,7 @@ def decode(data: bytes | memoryview, universe: int) -> Positions:
 
 
 def encode_mask(mask: Mask) -> bytes:
-    """Returns the same bytes as `encode` for the positions at which the mask is true."""
+    """Returns the encoding of the set of positions where the mask is true: the same bytes as `encode`."""
     if mask.ndim != 1 or mask.dtype != np.bool_:
         raise ValueError(f"a mask is a vector of booleans, not {mask.dtype} of shape {mask.shape}")
     universe = len(mask)
@@ -90,7 +91,7 @@ def encode_mask(mask: Mask) -> bytes:
 
 
 def decode_mask(data: bytes | memoryview, universe: int) -> Mask:
-    """Returns the set that `decode` returns as a mask over the universe."""
+    """Returns an encoded set as a mask over the universe; raises WireError like `decode`."""
     first, payload = _split_header(data, universe)
     if first == _BITMAP:
         return _read_bitmap(payload, universe)
@@ -120,7 +121,7 @@ def _read_bitmap(payload: NDArray[np.uint8], universe: int) -> Mask:
 
 
 def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positions:
-    """Reads one of the gap codings: the positions, or those that are missing if the first byte says so."""
+    """Reads a gap coding. Returns the positions in the set or, if the first byte is above 128, those not in it."""
     code, size = first & ~_COMPLEMENT, _count_bytes(universe)
     if code == _BITMAP or code - _RICE >= universe.bit_length():
         raise _refusal(universe, f"no coding has the number {first}")
@@ -140,15 +141,15 @@ def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positio
     return rare
 
 
-# -- which coding is the smallest ------------------------------------------------------------------------------------
+# -- selection of the smallest coding --------------------------------------------------------------------------------
 
 
 def _smallest(zeros: NDArray[Any], universe: int) -> int:
-    """Returns the coding of fewest bits: a bitmap if it is no worse, else Rice with the lowest k, else gamma."""
+    """Returns the coding with the fewest bits. On a tie: a bitmap first, then Rice with the lowest k, then gamma."""
     count, head = len(zeros), 8 * _count_bytes(universe)
     k, quotients = 0, int(zeros.sum(dtype=np.int64))
-    # The size falls with k and then rises, because what a step saves, half of the quotients, rounded up, only shrinks.
-    # So the first k that is no worse than the next one is the best.
+    # With growing k the size falls and then rises, because each step saves half of the quotients, rounded up, and they
+    # only shrink. So the first k that is no worse than the next one is the best.
     while quotients:
         odd = int(np.count_nonzero(zeros & zeros.dtype.type(1 << k)))
         if (quotients + odd) // 2 <= count:
@@ -163,25 +164,25 @@ def _smallest(zeros: NDArray[Any], universe: int) -> int:
 
 
 def _bitmap_is_smallest(rare: Mask) -> bool:
-    """Whether a bitmap is certain to be the smallest coding; False if only the gaps can tell.
+    """Whether a bitmap is provably the smallest coding; False if only the exact gaps can decide.
 
-    Sets that are best written as bitmaps are dense, and their gaps are what takes long to find. On packed bits it takes
-    little to count the gaps longer than 1, 2, …, 8, and these counts bound the size of the other codings from below.
+    Sets that are best written as bitmaps are dense, and finding their gaps is slow. Counting the gaps longer than 1, 2,
+    …, 8 is fast on packed bits. These counts give lower bounds on the sizes of the other codings.
     """
     universe, count = len(rare), np.count_nonzero(rare)
-    if 6 * count < universe:  # no counts would do
+    if 6 * count < universe:  # too sparse for the counts below to prove anything
         return False
     packed = np.zeros(-(-universe // 64), dtype="<u8")
     packed.view(np.uint8)[: _bytes_for(universe)] = np.packbits(rare, bitorder="little")
-    # Rice with k = 0 takes all positions up to the last one and the head.
+    # Rice with k = 0 takes one bit for each position up to the last one, plus the header.
     if not rare[max(0, universe - 8 * _count_bytes(universe)) :].any():
         return False
-    # Rice with k = 1 takes a bit for each gap longer than 2, for each longer than 4, and so on. If that alone is no
-    # less than the universe, k = 0 is no worse than k = 1, and so no higher k is better than either.
+    # Rice with k = 1 takes a bit for each gap longer than 2, for each longer than 4, and so on. If these bits alone are
+    # no fewer than the universe, k = 0 is no worse than k = 1, and then no higher k is better than k = 0 or 1.
     rice, gamma = 2 * count, count
     near = _shift(packed)
-    near[0] |= np.uint64(1)  # the position before the first counts as one of the set
-    for length in range(1, 9):  # near: up to that many positions after one of the set
+    near[0] |= np.uint64(1)  # the position before the first one counts as a member of the set
+    for length in range(1, 9):  # near: the positions at most `length` after a member of the set
         longer = int(np.bitwise_count(packed & ~near).sum(dtype=np.int64))
         rice += longer if length % 2 == 0 else 0
         gamma += 2 * longer if length in (1, 3, 7) else 0
@@ -192,7 +193,7 @@ def _bitmap_is_smallest(rare: Mask) -> bool:
 
 
 def _shift(packed: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns the set with every position increased by one."""
+    """Returns the packed set with every position increased by one."""
     shifted = packed << np.uint64(1)
     shifted[1:] |= packed[:-1] >> np.uint64(63)
     return shifted
@@ -202,7 +203,7 @@ def _shift(packed: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _zeros_before(positions: Positions) -> NDArray[Any]:
-    """Returns each gap less one, in the smallest type that holds them all."""
+    """Returns the number of zeros before each position, which is its gap minus one, in the smallest fitting type."""
     if not len(positions):
         return np.empty(0, np.uint8)
     zeros = np.empty(len(positions), np.int64)
@@ -213,10 +214,11 @@ def _zeros_before(positions: Positions) -> NDArray[Any]:
 
 
 def _places(mask: Mask) -> Positions:
-    """Returns where the mask is true; the same as np.flatnonzero, but about twice as fast on a mask of 2 to 10 %.
+    """Returns the positions where the mask is true, about twice as fast as np.flatnonzero on a mask of 2 to 10 %.
 
-    Up to 10 %, np.flatnonzero branches at every hit, and no processor guesses those well. Above, it does not branch.
-    So we let it find the groups of eight with a hit first, and then the hits in these: both are above 10 %.
+    Up to 10 %, np.flatnonzero branches at every hit, and processors predict those branches badly. Above 10 % it does
+    not branch. So it first finds the groups of eight that contain a hit, and then the hits in these groups: both are
+    above 10 %.
     """
     if not len(mask) <= 64 * np.count_nonzero(mask) <= 6.4 * len(mask):
         return np.flatnonzero(mask)
@@ -244,7 +246,7 @@ def _rice_bits(zeros: NDArray[Any], k: int) -> Mask:
 
 def _rice_positions(bits: Mask, count: int, k: int, universe: int) -> Positions:
     places = np.flatnonzero(bits[k * count :])
-    # The last quotient ends in the last byte, or there would be bytes to spare.
+    # The last quotient ends in the last byte; otherwise the encoding has superfluous bytes.
     used = k * count + int(places[-1]) + 1 if len(places) else 0
     if len(places) != count or _bytes_for(used) != len(bits) // 8 or used - (k + 1) * count << k >= universe:
         raise _refusal(universe, "quotients that do not add up")
@@ -292,14 +294,14 @@ def _gamma_positions(bits: Mask, count: int, universe: int) -> Positions:
     return np.cumsum(gaps) - 1
 
 
-# -- the rest --------------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _split_header(data: bytes | memoryview, universe: int) -> tuple[int, NDArray[np.uint8]]:
-    """Returns the first byte and the others."""
+    """Returns the first byte, and the remaining bytes."""
     _check_universe(universe)
     everything = np.frombuffer(data, np.uint8)
-    if not 1 <= len(everything) <= 1 + _bytes_for(universe):  # a bitmap is the longest there is
+    if not 1 <= len(everything) <= 1 + _bytes_for(universe):  # a bitmap is the longest encoding
         raise _refusal(universe, f"{len(everything)} bytes are too few or too many")
     return int(everything[0]), everything[1:]
 

@@ -1,4 +1,4 @@
-"""Layout of a model as a vector: its averaged arrays laid end to end, and back again."""
+"""Layout of a model as a vector: the averaged arrays, concatenated, and their conversion back to a model."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from tacit.vectors.model_tree import (
 
 
 class EntriesBeyond(NamedTuple):
-    """Number of entries of an array beyond a bound, and their largest magnitude."""
+    """Number of entries of one array beyond a bound, and their largest magnitude."""
 
     name: str
     entries: int
@@ -32,7 +32,7 @@ class EntriesBeyond(NamedTuple):
 
 
 class EntriesBelow(NamedTuple):
-    """Number of nonzero entries of an array, and of those within a bound."""
+    """Number of nonzero entries of one array, and how many of them are within a bound."""
 
     name: str
     nonzero: int
@@ -41,20 +41,29 @@ class EntriesBelow(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of the averaged arrays of a model as a vector. Vectors of equal layouts can be averaged."""
+    """Layout of the averaged arrays of a model as a vector. Models of equal layouts can be averaged.
+
+    >>> model = {"w": np.eye(2), "b": np.zeros(2), "steps": np.array([7])}
+    >>> layout = Layout.of(model)
+    >>> layout.size, layout.local
+    (6, ('steps',))
+    >>> vector = layout.flatten(model)
+    >>> layout.restore(2 * vector, model)["w"].tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
 
     entries: tuple[Entry, ...]
     root: Node = field(compare=False, repr=False)
     selection: ArraySelection = field(default=FLOATS, compare=False)
     local: tuple[str, ...] = field(default=(), compare=False)
-    """The names of arrays that are not averaged."""
+    """Names of the arrays that are not averaged."""
 
     @classmethod
     def of(cls, model: Any, selection: ArraySelection = FLOATS) -> "Layout":
-        """Returns the layout of an array, tensor or module, or of a dict, list or tuple of such, nested as you like.
+        """Returns the layout of an array, tensor or module, or of dicts, lists and tuples of these, at any depth.
 
-        The keys of a dict keep their order, which is the order of the vector. A list of plain numbers is an array, and
-        a PyTorch module counts as its state dict.
+        The order of a dict's keys is the order of the vector. A list of plain numbers is an array, and a PyTorch module
+        stands for its state dict.
         """
         layout, wrong = _make_layout(*explore_model(model, selection), selection)
         if wrong:
@@ -67,9 +76,9 @@ class Layout:
         return sum(entry.size for entry in self.entries)
 
     def flatten(self, model: Any, *, narrow: bool = False) -> NDArray[Any]:
-        """Returns the averaged arrays of a model as one new vector; raises ConfigError for another layout.
+        """Returns the averaged arrays of a model as one new vector; raises ConfigError if its layout differs.
 
-        With `narrow` it is in single precision if all arrays fit that, which takes half the memory.
+        With `narrow` the vector has single precision if that represents all arrays, which halves its memory.
         """
         _, leaves = self._match(model)
         single = narrow and all(np.can_cast(entry.dtype, np.float32) for entry in self.entries)
@@ -80,10 +89,10 @@ class Layout:
         return vector
 
     def restore(self, vector: NDArray[Any], model: Any = None) -> Any:
-        """Returns a new model with the numbers of the vector, and the structure, shapes and types of this layout.
+        """Returns a new model with the numbers of a vector, in the structure, shapes and types of this layout.
 
-        Local arrays are copied from the model. Without one they are left out of dicts, and None elsewhere.
-        Integers are rounded to the nearest. Tensors come back on the CPU, and a module as a state dict.
+        Local arrays are copied from `model`. Without it, dicts omit them, and lists and tuples contain None. Integers
+        are rounded to the nearest. Tensors are on the CPU, and a module is returned as a state dict.
         """
         vector = np.asarray(vector)
         if vector.shape != (self.size,) or vector.dtype.kind not in "fiu":
@@ -104,7 +113,7 @@ class Layout:
         return assemble_model(root, iter(parts), (copy_local(leaf.part) for leaf in leaves if not leaf.averaged))
 
     def beyond(self, vector: NDArray[Any], bound: float) -> list[EntriesBeyond]:
-        """Returns the arrays that have entries beyond a bound, those with the largest entries first."""
+        """Returns the arrays with entries beyond a bound, in descending order of their largest entry."""
         found = []
         for entry, values in self._parts(vector):
             sizes = np.abs(values)
@@ -113,18 +122,18 @@ class Layout:
         return sorted(found, key=lambda each: -each.largest)
 
     def below(self, vector: NDArray[Any], bound: float) -> list[EntriesBelow]:
-        """Returns the arrays most of whose nonzero entries are within a bound."""
+        """Returns the arrays in which most nonzero entries are within a bound."""
         found = []
         for entry, values in self._parts(vector):
             sizes = np.abs(values)
             larger = int(np.count_nonzero(sizes > bound))
-            # If half of all entries are larger, counting the nonzero ones is not needed.
+            # If at least half of all entries are larger, the nonzero ones need not be counted.
             if 2 * larger < entry.size and 2 * larger < (nonzero := int(np.count_nonzero(sizes))):
                 found.append(EntriesBelow(entry.name, nonzero, nonzero - larger))
         return found
 
     def misfits(self, vectors: Iterable[NDArray[Any]], clip: float, margin: float) -> list[str]:
-        """Returns the arrays that cannot hold an average of clipped vectors with an error of up to `margin`."""
+        """Returns the arrays whose type cannot hold an average of clipped vectors with an error of up to `margin`."""
         ends = [
             [(float(values.min()), float(values.max())) if entry.size else (0.0, 0.0) for entry, values in parts]
             for parts in map(self._parts, vectors)
@@ -139,7 +148,7 @@ class Layout:
         return wrong
 
     def _parts(self, vector: NDArray[Any]) -> Iterator[tuple[Entry, NDArray[Any]]]:
-        """Yields each array with its entries of a vector, which are a view."""
+        """Yields each array's entry and its slice of the vector, as a view."""
         start = 0
         for entry in self.entries:
             end = start + entry.size
@@ -147,7 +156,7 @@ class Layout:
             start = end
 
     def differences(self, other: "Layout") -> list[str]:
-        """Returns the differences of another layout from this one, by array."""
+        """Returns the differences between this layout and another, array by array."""
         ours, theirs = ({entry.name: entry for entry in each.entries} for each in (self, other))
         wrong = [f"{entry} is missing" for name, entry in ours.items() if name not in theirs]
         wrong += [f"{entry} is one too many" for name, entry in theirs.items() if name not in ours]
@@ -156,7 +165,7 @@ class Layout:
         return wrong or ["the arrays are in another order"]
 
     def _match(self, model: Any) -> tuple[Node, list[Leaf]]:
-        """Returns the structure and the arrays of a model of this layout; raises ConfigError for another."""
+        """Returns the structure and arrays of a model; raises ConfigError if its layout differs."""
         root, leaves = explore_model(model, self.selection)
         found = tuple(leaf.entry for leaf in leaves if leaf.averaged)
         if found != self.entries:
@@ -167,9 +176,9 @@ class Layout:
 
 
 def inspect_model(model: Any, selection: ArraySelection = FLOATS) -> tuple[Layout | None, list[str], list[str]]:
-    """Returns the layout of a model, all problems that keep it from being averaged, and the names of its arrays.
+    """Returns the layout of a model, all problems that prevent averaging, and the names of its arrays.
 
-    The layout is None if an array has anything but numbers.
+    The layout is None if an array cannot be part of it, for example because it does not hold numbers.
     """
     root, leaves = explore_model(model, selection)
     layout, wrong = _make_layout(root, leaves, selection)
@@ -183,14 +192,14 @@ def inspect_model(model: Any, selection: ArraySelection = FLOATS) -> tuple[Layou
 
 
 def _make_layout(root: Node, leaves: list[Leaf], selection: ArraySelection) -> tuple[Layout, list[str]]:
-    """Returns a layout and its problems."""
+    """Returns the layout of the arrays, and its problems."""
     wrong, odd = [], [leaf.entry for leaf in leaves if leaf.averaged and leaf.array.dtype.kind not in "fiu"]
     if odd:
         kind = "is not an array" if len(odd) == 1 else "are not arrays"
         said = f"{list_names(list(map(str, odd)))} {kind} of real numbers"
         more = f"; to leave {'it' if len(odd) == 1 else 'them'} local, pass exclude={[entry.name for entry in odd]}"
         if sum(leaf.averaged for leaf in leaves) == len(odd):
-            # Without them, no array would be left.
+            # Leaving them local would leave no array to average.
             named = list(selection.include or ())
             more = f"; include={named} takes nothing else, so name arrays of real numbers in it" if named else ""
         wrong.append(said + more)
@@ -208,7 +217,7 @@ def _make_layout(root: Node, leaves: list[Leaf], selection: ArraySelection) -> t
 
 
 def _masked_problems(leaves: Sequence[Leaf]) -> list[str]:
-    """Returns a problem for each masked array of NumPy, whose masked entries would be averaged."""
+    """Returns a problem for each masked array of NumPy: its masked entries would be averaged too."""
     return [
         f"{entry} is a masked array, and what is under the mask would be averaged and sent like the rest; pass its "
         f"filled(…)" + (f", or leave it local: exclude={[entry.name]}" if entry.name != ALL else "")
@@ -218,28 +227,28 @@ def _masked_problems(leaves: Sequence[Leaf]) -> list[str]:
 
 
 def _round_entry(values: NDArray[Any], entry: Entry) -> NDArray[Any]:
-    """Returns values rounded to the nearest integers for an array of integers."""
+    """Returns the values, rounded to the nearest integer if the array has an integer type."""
     return np.asarray(np.rint(values)) if np.dtype(entry.dtype).kind in "iu" else values
 
 
 def _misfits(values: NDArray[Any], dtype: np.dtype[Any]) -> int:
-    """Returns how many values a type cannot hold. A plain cast would change them silently."""
+    """Returns the number of values that a type cannot hold, and that a plain cast would silently change."""
     if dtype.kind == "f":
         largest = np.finfo(dtype).max
         if np.can_cast(values.dtype, dtype):
             return 0
-        # Two cheap passes decide almost every case; NaN and infinities, which every float type holds, take the count.
+        # Two cheap passes decide almost every case. NaN and infinities need the exact count below; floats hold them.
         if values.size and values.min() >= -largest and values.max() <= largest:
             return 0
         return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > largest)))
     bounds = np.iinfo(dtype)
-    # max + 1 is a power of two and exact as a float, which the maximum of a 64-bit type is not. NaN fits neither way.
+    # max + 1 is a power of two and exact as a float; the maximum of a 64-bit type is not. NaN fails both comparisons.
     fits = (values >= float(bounds.min)) & (values < float(int(bounds.max) + 1))
     return values.size - int(np.count_nonzero(fits))
 
 
 def _cast_entry(values: NDArray[Any], entry: Entry) -> Any:
-    array = np.array(values, dtype=entry.dtype)  # a copy, and an array even where a ufunc returned a scalar
+    array = np.array(values, dtype=entry.dtype)  # a copy; also an array where a ufunc returned a scalar
     if not entry.tensor:
         return array
     torch = sys.modules["torch"]

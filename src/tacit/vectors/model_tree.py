@@ -1,7 +1,7 @@
 """Structure of a model: a tree of arrays or tensors, and the selection of those that are averaged.
 
-PyTorch is supported if the caller has imported it, and is never imported from here: that takes a second, and most runs
-of Tacit do not need it.
+PyTorch tensors are supported if the caller has imported PyTorch. This module never imports it, because that takes a
+second and most uses of Tacit do not need it.
 """
 
 import contextlib
@@ -21,36 +21,36 @@ from tacit.core.average import list_names
 from tacit.core.protocol import Settings
 
 ALL = "the array"
-"""Name of a model that is itself an array."""
+"""Name that stands for the whole model if it is a single array."""
 
 
 @dataclass(frozen=True)
 class ArraySelection:
-    """Selection of the arrays of a model that are averaged: those of floats unless named. The others stay local.
+    """Selection of the arrays of a model that are averaged: by default those of floats. The others stay local.
 
-    A name may be a pattern, such as "head.*". Integers and booleans are counters and switches in most models, whose
-    mean has no meaning.
+    A name may be a pattern, such as "head.*". By default integers and booleans stay local: in most models they are
+    counters and switches, and their mean has no meaning.
     """
 
     include: tuple[str, ...] | None = None
-    """Names of the only arrays that are averaged, of integers or not; None for all arrays of floats."""
+    """Names of the arrays that are averaged, whatever their type; None for all arrays of floats."""
     exclude: tuple[str, ...] = ()
-    """Names of arrays that are not averaged."""
+    """Names of arrays that stay local."""
 
     @classmethod
     def of(cls, settings: Settings) -> "ArraySelection":
-        """Returns the selection of some settings."""
+        """Returns the selection that some settings state."""
         return cls(settings.include, settings.exclude)
 
     def takes(self, name: str, kind: str) -> bool:
-        """Returns whether an array of that name and kind is averaged."""
+        """Returns whether an array of the given name and kind of type is averaged."""
         if _matches(name, self.exclude):
             return False
-        # Other types are refused later, rather than left out silently.
+        # Arrays of other types, such as complex numbers, are refused later rather than left out silently.
         return kind not in "iub" if self.include is None else _matches(name, self.include)
 
     def problems(self, names: Collection[str]) -> list[str]:
-        """Returns a problem for each name in it that no array has."""
+        """Returns a problem for each name in the selection that matches no array."""
         return [
             f"{option}={pattern!r} is the name of no array; {_nearest(pattern, names)}"
             for option, patterns in (("include", self.include or ()), ("exclude", self.exclude))
@@ -75,7 +75,7 @@ FLOATS = ArraySelection()
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of a model: its name (the path to it), shape and type."""
+    """One averaged array of a model: its name (the path to it), shape and type."""
 
     name: str
     shape: tuple[int, ...]
@@ -85,12 +85,12 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Number of its elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def kind(self) -> str:
-        """Its type and shape, for people."""
+        """Type and shape as text for people."""
         return f"{self.tensor or np.dtype(self.dtype)} {self.shape}"
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LocalArray:
-    """An array that is not averaged."""
+    """An array of the model that is not averaged."""
 
     name: str
 
@@ -117,7 +117,7 @@ Node: TypeAlias = Entry | LocalArray | Branch
 
 
 class Leaf(NamedTuple):
-    """An array found in a model, with the object that holds it."""
+    """An array found in a model, and the object (`part`) that holds it."""
 
     entry: Entry
     array: NDArray[Any]
@@ -126,7 +126,7 @@ class Leaf(NamedTuple):
 
 
 def explore_model(model: Any, selection: ArraySelection) -> tuple[Node, list[Leaf]]:
-    """Returns the structure of a model and its arrays, in order."""
+    """Returns the structure of a model, and its arrays in order."""
     leaves: list[Leaf] = []
 
     def visit(part: Any, path: tuple[str, ...]) -> Node:
@@ -146,7 +146,7 @@ def explore_model(model: Any, selection: ArraySelection) -> tuple[Node, list[Lea
             array = _read(part) if tensor else np.asarray(part)
         dtype = str(part.dtype) if tensor else ""
         if not path and array.dtype.kind in "iu":
-            # A plain array of integers is no model with counters, so its mean is not rounded.
+            # An array of integers without a name is data and not a counter, so its mean is not rounded.
             array, dtype = array.astype(np.float64), "torch.float64" if tensor else ""
         entry = Entry(".".join(path) or ALL, array.shape, array.dtype.str, dtype)
         averaged = not path or selection.takes(
@@ -159,9 +159,9 @@ def explore_model(model: Any, selection: ArraySelection) -> tuple[Node, list[Lea
 
 
 def _numbers(part: Any) -> NDArray[np.float64] | None:
-    """Returns a list of plain numbers, of one length in each of its lists, as an array; None for anything else."""
+    """Returns nested lists of plain numbers, if they have equal lengths, as an array; None for anything else."""
     if isinstance(part, list | tuple) and _are_numbers(part):
-        # A ragged list is read item by item, and so is a number beyond floats, to report its path.
+        # A ragged list, or one with a number beyond floats, is read item by item, so that errors name the item's path.
         with contextlib.suppress(ValueError, OverflowError):
             return np.asarray(part, dtype=np.float64)
     return None
@@ -174,12 +174,12 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _read(tensor: Any) -> NDArray[Any]:
-    """Returns the numbers of a tensor, without a copy where NumPy knows their type."""
+    """Returns a tensor as an array, without a copy if NumPy has its type."""
     torch = sys.modules["torch"]
     try:
         dense = tensor.detach().cpu()
         if dense.is_floating_point() and dense.dtype not in (torch.float16, torch.float32, torch.float64):
-            dense = dense.to(torch.float32)  # bfloat16 and narrower, all of which a float32 holds exactly
+            dense = dense.to(torch.float32)  # bfloat16 and narrower types, which float32 represents exactly
         array: NDArray[Any] = dense.numpy()
     except (TypeError, RuntimeError):
         return np.empty(tuple(tensor.shape), dtype=object)  # sparse, quantised or "meta": reported as not numeric
@@ -187,7 +187,7 @@ def _read(tensor: Any) -> NDArray[Any]:
 
 
 def copy_local(part: Any) -> Any:
-    """Returns a copy of an object that is not averaged."""
+    """Returns a copy of an array or other object that is not averaged."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(part, torch.Tensor):
         return part.detach().cpu().clone()
@@ -195,7 +195,7 @@ def copy_local(part: Any) -> Any:
 
 
 def assemble_model(node: Node, parts: Iterator[Any], kept: Iterator[Any] | None) -> Any:
-    """Returns a model of a structure from its averaged parts and, if given, its local ones."""
+    """Returns a model with the given structure, from its averaged parts and, if given, its local ones."""
     if isinstance(node, Entry):
         return next(parts)
     if isinstance(node, LocalArray):

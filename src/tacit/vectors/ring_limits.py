@@ -1,4 +1,4 @@
-"""Capacity of a ring by its bits, and problems of settings that exceed it."""
+"""Capacity of a ring of given bits, and checks of settings against it."""
 
 from collections.abc import Mapping
 from math import sqrt
@@ -12,7 +12,7 @@ from tacit.core.suite import Party
 
 BITS = (16, 32, 64)
 
-# Far outside what any model holds, and far inside what a float64 can divide by without losing digits.
+# Far beyond the values of any model, and small enough that a float64 divides by them without losing digits.
 SMALLEST, LARGEST = 1e-100, 1e100
 
 
@@ -37,9 +37,9 @@ def ring_problems(
         max_weight: Largest weight of a party.
         weights: Weights to check against `max_weight`, by party.
         noise: Standard deviation of each party's noise, in the units of an entry.
-        norm: Largest length (L2) of a vector; None if it is not bounded.
-        part: Smallest part of a vector and its noise that is ever encoded.
-        alone: Whether each vector has to fit its own part of the ring.
+        norm: Largest length (L2 norm) of a vector; None if it is not bounded.
+        part: Smallest fraction that a vector and its noise are multiplied by before they are encoded.
+        alone: Whether each vector has to fit its own share of the ring.
     """
     wrong = []
     if bits not in BITS:
@@ -69,13 +69,13 @@ def ring_problems(
 
 
 def span(clip: float, noise: float, parties: int, alone: bool) -> float:
-    """Returns the largest magnitude of a party's entries with their noise that must fit."""
+    """Returns the largest magnitude of an entry with its noise that the ring must hold, per party."""
     return float(clip + FARTHEST * noise / (1 if alone else sqrt(parties)))
 
 
 def limit(bits: int, parties: int) -> int:
-    """Returns the largest integer that each party can contribute without overflow of the sum."""
-    # Beyond 2^53 a float64 cannot represent all integers, so a larger scale would add no precision.
+    """Returns the largest integer that each party can contribute without overflowing the sum."""
+    # A float64 represents all integers only up to 2^53, so a larger scale would add no precision.
     return min(_capacity(bits) // parties, 1 << 53)
 
 
@@ -88,12 +88,12 @@ def _between(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    # Compared without conversion: an integer may be too large for a float.
+    # Compared without conversion to float, because an integer may be too large for one.
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
-    """Returns the problems of a weight."""
+    """Returns the problems of one weight."""
     if _is_number(weight) and 0 < weight <= max_weight:
         return []
     return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]

@@ -1,7 +1,8 @@
-"""Sparsifiers: selection of the entries of a vector that are shared, and their expected number (paper 004, CESAR).
+"""Sparsifiers: selection of the entries of a vector that a node shares (paper 004, CESAR).
 
-Random subsampling depends on a keystream and not on the vector: everyone with the seed of the stream computes the same
-set, and the set reveals nothing about the vector. TopK depends on the vector, so its set is a leak and is reported.
+Random subsampling depends on a keystream and not on the vector. Everyone who has the seed of the stream computes the
+same set, which reveals nothing about the vector. TopK depends on the vector, so its set leaks information, which audits
+report.
 """
 
 from abc import ABC, abstractmethod
@@ -26,34 +27,34 @@ class Sparsifier(ABC):
 
     @abstractmethod
     def select(self, vector: Vector, share: float, words: NDArray[np.uint32]) -> Mask:
-        """Returns which entries to share; `words` is one uniform word per entry, from a public seed."""
+        """Returns a mask of the entries to share. `words` has one uniform word per entry, from a public seed."""
 
 
 class RandomSubsampling(Sparsifier):
-    """Selects every entry independently with the same probability."""
+    """Selects each entry independently with the same probability."""
 
     name, data_dependent = "random", False
 
     def select(self, vector: Vector, share: float, words: NDArray[np.uint32]) -> Mask:
-        """Returns the set that the words alone determine."""
+        """Returns a mask that depends on the words only."""
         if len(words) != len(vector):
             raise ValueError(f"{len(vector)} entries need as many words, not {len(words)}")
         return random_mask(words, share)
 
 
 class TopK(Sparsifier):
-    """Selects the entries of largest magnitude, of a model or of its change."""
+    """Selects the entries with the largest magnitude, of a model or of its change."""
 
     name, data_dependent = "topk", True
 
     def select(self, vector: Vector, share: float, words: NDArray[np.uint32]) -> Mask:
-        """Returns the set that the vector alone determines."""
+        """Returns a mask that depends on the vector only."""
         del words
         return topk_mask(np.abs(vector), share)
 
 
 SCORES = ("magnitude", "change")
-"""Scores to rank entries by: their magnitude, or that of their change since the last average."""
+"""Scores by which entries are ranked: their magnitude, or the magnitude of their change since the last average."""
 SPARSIFIERS: dict[str, Sparsifier] = {each.name: each for each in (RandomSubsampling(), TopK())}
 
 
@@ -74,24 +75,24 @@ def problems(share: Any, sparsifier: Any, score: Any = SCORES[0]) -> list[str]:
 
 
 def random_mask(words: NDArray[np.uint32], share: float) -> Mask:
-    """Returns which of the uniform words are below share · 2^32: each entry with probability `share`, all at 1."""
+    """Returns a mask of the words below share · 2^32. It selects an entry with probability `share`, and all at 1."""
     limit = _count_words(share)
     return words < limit if limit < 2**32 else np.ones(len(words), np.bool_)
 
 
 def random_probability(share: float) -> float:
-    """Returns the probability with which `random_mask` selects an entry, each independently of all others."""
+    """Returns the exact probability with which `random_mask` selects an entry, independently of the others."""
     return _count_words(share) / 2.0**32
 
 
 def _count_words(share: float) -> int:
-    """Returns how many of the 2^32 words select an entry."""
+    """Returns the number of 32-bit words that select an entry."""
     _check_share(share)
-    return ceil(share * 2.0**32)  # the product is exact, and a whole number is below it if below the next one
+    return ceil(share * 2.0**32)  # the product is exact; the ceiling counts the integers below it
 
 
 def topk_mask(magnitudes: NDArray[Any], share: float) -> Mask:
-    """Returns the round(share · d) entries of largest magnitude, at least one; of equal ones, those that come first."""
+    """Returns a mask of the round(share · d) largest magnitudes, at least one. On ties the first ones are selected."""
     _check_share(share)
     entries = len(magnitudes)
     if not entries:
@@ -109,10 +110,15 @@ def topk_mask(magnitudes: NDArray[Any], share: float) -> Mask:
 
 
 def beta(alpha: float, degree: int, s: int = 1) -> float:
-    """Returns the expected share of entries that one node sends another (Theorem 6).
+    """Returns β, the expected share of entries that one node sends another (Theorem 6).
 
-    Nodes select each entry with probability α, and send those for which at least s of the receiver's δ - 1 other
-    neighbours selected the same entry, so that there are s masks on it. δ is the degree of the receiver.
+    Each node selects an entry with probability α. It sends the entry if at least s of the receiver's δ - 1 other
+    neighbours selected it too, so that s masks cover it.
+
+    Args:
+        alpha: The probability α.
+        degree: The degree δ of the receiver.
+        s: The masking requirement.
     """
     wrong = _masking_problems(degree, s)
     if not _is_number(alpha) or not 0 <= alpha <= 1:
@@ -121,13 +127,13 @@ def beta(alpha: float, degree: int, s: int = 1) -> float:
         raise ConfigError(wrong)
     from scipy.special import betainc
 
-    # The sum over i is the upper tail of a binomial distribution, which the incomplete beta function gives in closed
-    # form: no binomial coefficient overflows, whatever the degree.
+    # The sum over i is the upper tail of a binomial distribution. The incomplete beta function is its closed form, in
+    # which no binomial coefficient overflows.
     return float(alpha * betainc(s, degree - s, alpha))
 
 
 def alpha_for(beta: float, degree: int, s: int = 1) -> float:
-    """Returns the α for which the share `beta` is expected (the inverse of Theorem 6; Table 2 for s = 1)."""
+    """Returns the α for which the expected share is `beta` (inverse of Theorem 6; Table 2 for s = 1)."""
     wrong = _masking_problems(degree, s)
     if not _is_number(beta) or not 0 < beta <= 1:
         wrong.append(f"beta must be a number above 0 and at most 1, not {beta!r}")
@@ -136,7 +142,7 @@ def alpha_for(beta: float, degree: int, s: int = 1) -> float:
     from scipy.optimize import brentq
     from scipy.special import betainc
 
-    # It rises with α, from 0 to 1, and never exceeds α.
+    # β(α) rises from 0 to 1 with α, and β ≤ α, so the solution is between `beta` and 1.
     return float(brentq(lambda alpha: alpha * betainc(s, degree - s, alpha) - beta, beta, 1.0, xtol=1e-13))
 
 

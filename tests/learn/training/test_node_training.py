@@ -170,9 +170,16 @@ def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
     learner._adopt(np.ones(2, np.float32), 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["secagg", "gossip"])
-def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
+@pytest.mark.parametrize(
+    ("protocol", "stopped", "by"),
+    [
+        pytest.param("secagg", "p1", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("gossip", "p1", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("secagg", "p1", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("secagg", SERVER, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_that_is_stopped_and_started_again_learns_on(protocol, stopped, by, tmp_path):
     made = Made.of(tmp_path, protocol, 3)
     path, plan = written(made), tmp_path / "scenario.json"
     plan.write_bytes(scenario(protocol, 6).encode())
@@ -193,9 +200,13 @@ def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
         while not metrics.exists() or not metrics.read_bytes().count(b"\n") >= 2:
             assert time.monotonic() < deadline, (tmp_path / "p1.err").read_text()
             time.sleep(0.02)
-        running["p1"].kill()
-        assert running["p1"].wait() == -signal.SIGKILL
-        running["p1"] = start("p1")
+        running[stopped].send_signal(by)
+        assert running[stopped].wait(60) == (-signal.SIGKILL if by == signal.SIGKILL else 0)
+        if by == signal.SIGTERM and stopped != SERVER:
+            done = metrics.read_bytes().count(b"\n")
+            last = (tmp_path / f"{stopped}.err").read_text().splitlines()[-1]
+            assert last.startswith(f"stopped after round {done}; to go on, run: tacit node ")
+        running[stopped] = start(stopped)
         for name in made.roster.names:
             assert running[name].wait(120) == 0, (tmp_path / f"{name}.err").read_text()
     finally:

@@ -1,4 +1,4 @@
-"""Identities on disk: nobody else reads them, nothing of them is shown, and whatever was changed in them is noticed."""
+"""Identities on disk: no other user reads them, errors never show them, and every change is detected."""
 
 import errno
 import os
@@ -281,7 +281,7 @@ def test_cards_have_no_secret_in_them(card):
         assert msgspec.json.encode(secret.reveal())[1:-2] not in text
 
 
-# --- what was changed ----------------------------------------------------------------------------------------------
+# --- changed files -------------------------------------------------------------------------------------------------
 
 
 def flips(text):
@@ -333,7 +333,7 @@ def test_nothing_of_one_card_fits_another(card, field):
 
 
 def test_who_signs_a_card_with_somebody_elses_certificate_is_found_out(card):
-    """All that a signature says is that its owner wanted it so."""
+    """A signature shows only that the key's owner signed the content."""
     mine = made()
     stolen = Credentials(mine.identity, mine.tls, made("b").certificate)
     stolen.card("localhost:7400").save(card)
@@ -492,7 +492,7 @@ def test_a_certificate_vouches_for_nobody_else_and_does_not_run_out():
 
 @pytest.fixture
 def service():
-    """Calls a, who takes calls from a, b and c; returns the certificate that a saw, or what the caller was told."""
+    """Calls a, which accepts calls from a, b and c; returns the certificate that a saw, or the caller's error."""
     grpc = pytest.importorskip("grpc")
     people = {name: made(name) for name in ("a", "b", "c")}
 

@@ -1,4 +1,4 @@
-"""When a round begins, and what one peer that lies can do about it."""
+"""When a round begins, and the limits of what one malicious peer can do about it."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ OURS = SimpleNamespace(session=b"session", described={}, protocol=SimpleNamespac
 
 
 def meeting(me, peers, **begun):
-    """Returns what a party knows after hellos of peers whose last round is over."""
+    """Returns the rendezvous of a party that has hellos of peers whose last round is over."""
     made = Rendezvous(me, peers, lambda *known: known[-1], b"ours")
     made.sit(OURS)
     for peer, number in begun.items():

@@ -1,4 +1,4 @@
-"""Somebody who passes hellos on keeps all of them, and says them again later."""
+"""A malicious relay that stores all hellos and replays them later."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -23,17 +23,17 @@ ENTRIES = 4
 
 @dataclass
 class Relay:
-    """What p2 does, by whom p0 and p1 say hello to each other."""
+    """A relay, p2, between p0 and p1, that controls the hellos it forwards."""
 
     made: Made
     kept: list = field(default_factory=list)
-    """Every hello between the two, as (head, bytes): those that were said, and those that were answered."""
+    """Every hello between the two, as (head, bytes), both calls and answers."""
     instead: list = field(default_factory=list)
-    """What is answered next, in place of what was."""
+    """The next answer, in place of the real one."""
 
     @asynccontextmanager
     async def nodes(self, made=None):
-        """Gives nodes, of which p0 and p1 have no straight way to each other."""
+        """Yields nodes of which p0 and p1 have no direct connection to each other."""
         made = made or self.made
         there = dict(zip(("p0", "p1"), free_ports(2), strict=True))
         ways = {one: made.moved({other: f"127.0.0.1:{there[other]}"}) for one, other in (("p0", "p1"), ("p1", "p0"))}
@@ -54,7 +54,7 @@ class Relay:
         return say
 
     async def say_again(self, nodes, old):
-        """Says everything again to whom it was said, and answers with it what its receivers say next."""
+        """Replays every hello to its receiver, and uses the stored hellos as answers."""
         for head, said in old:
             await nodes["p2"].courier.links[head.to].send_hello(head, said)
             self.instead = [said]
@@ -64,7 +64,7 @@ class Relay:
 
 
 async def quiet(nodes):
-    """Waits until nobody says hello any more."""
+    """Waits until no hello is in progress."""
     while hellos := [task for node in nodes.values() for task in node._hellos._tasks]:
         await asyncio.gather(*hellos)
 
@@ -84,7 +84,7 @@ def known(nodes):
     return {party: of(nodes[party]._rendezvous) for party in ("p0", "p1")}
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------------
+# --- replayed hellos -----------------------------------------------------------------------------------------------
 
 
 async def in_rounds(relay):

@@ -1,4 +1,4 @@
-"""Rosters: the same for everybody who reads them, and refused with every reason where they cannot be."""
+"""Rosters: the same for every reader, and refused with every reason if they are invalid."""
 
 import os
 import re
@@ -194,7 +194,7 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
     assert RosterFile.load(path).address_of("b") == CARDS["b"].address
 
 
-# --- what is wrong -------------------------------------------------------------------------------------------------
+# --- invalid rosters -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

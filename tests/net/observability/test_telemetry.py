@@ -1,4 +1,4 @@
-"""What nodes tell those who run them: records, metrics and spans, with all that happens in them and nothing secret."""
+"""Telemetry of nodes: log records, metrics and spans that cover every event and contain no secret."""
 
 import asyncio
 import io
@@ -32,7 +32,7 @@ EACH = ("fedavg", "secagg", "gossip", "admm-masked", "pushsum-masked", "cesar")
 
 @pytest.fixture
 def lines():
-    """Gives what was logged as JSON."""
+    """Returns the log records as JSON."""
     stream = io.StringIO()
     handler = log_lines(as_json=True, stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -156,7 +156,7 @@ def test_a_lost_journal_is_told_on_both_sides(tmp_path, lines):
     assert {each.party: each.trouble for each in here.peers}["p2"] == apart["why"]
     (refused,) = [each for each in lines() if each["event"] == "not-averaged" and each["party"] == "p2"]
     assert refused["code"] == "journal"
-    # Both others say so, and who of them was heard first is chance.
+    # Both other parties report it; the order is random.
     assert "says that p2 has lost its journal" in refused["why"]
     assert "says that p2 has lost its journal" in there.trouble
 
@@ -219,7 +219,7 @@ def spellings(value):
 
 
 def plain(record):
-    """Returns all that is in a record, but for what the clock said, which has digits enough for anything."""
+    """Returns the content of a record without times, whose digits could match anything."""
     return repr({name: value for name, value in vars(record).items() if name not in CLOCK})
 
 
@@ -299,14 +299,14 @@ def test_nothing_that_is_told_has_a_secret_in_it(name, tmp_path, caplog, monkeyp
 
 
 def samples(text):
-    """Returns what a text of metrics says, by name and labels."""
+    """Returns the values in a text of metrics, by name and labels."""
     rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in rows}
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Gives what a server answers after a round that one of four missed, and how it ended."""
+    """Returns the metrics of a server after a round that one of four parties missed, and the ending."""
     made = Made.of(tmp_path_factory.mktemp("measured"), "secagg", ["a", "b", 'c"\\', "d"], HASTY, threshold=3)
 
     async def run():
@@ -381,6 +381,72 @@ def test_requests_that_are_none_are_answered_as_such(request_, code):
     head, body = asyncio.run(run())
     assert head.startswith(f"HTTP/1.1 {code} ")
     assert (body == "") == request_.startswith(b"HEAD")
+
+
+def test_health_and_readiness_are_answered_with_the_obstacle():
+    obstacles = ["", "the disk is full"]
+
+    async def run():
+        endpoint = MetricsEndpoint(lambda: "# EOF\n", lambda: obstacles[0])
+        await endpoint.start("127.0.0.1:0")
+        found = []
+        try:
+            for path in ("healthz", "readyz"):
+                found.append(await asked(endpoint.url, f"GET /{path} HTTP/1.1\r\n\r\n".encode()))
+            obstacles.pop(0)
+            for path in ("healthz", "readyz"):
+                found.append(await asked(endpoint.url, f"GET /{path} HTTP/1.1\r\n\r\n".encode()))
+        finally:
+            await endpoint.close()
+        return found
+
+    found = asyncio.run(run())
+    assert [head.split()[1] for head, _ in found] == ["200", "200", "200", "503"]
+    assert found[-1][1] == "the disk is full\n"
+
+
+def test_a_server_that_drains_finishes_its_round_and_begins_no_other(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3)
+
+    async def run():
+        async with made.nodes() as nodes:
+            server, endings = nodes["server"], []
+            parties = {name: node for name, node in nodes.items() if name != "server"}
+
+            def report(ending):
+                endings.append(ending)
+
+            serving = asyncio.create_task(server.serve(report))
+            rounds = [asyncio.create_task(node.average(made.updates(4)[name])) for name, node in parties.items()]
+            while not server.resuming:
+                await asyncio.sleep(0.001)
+            assert server.lifecycle.obstacle == ""
+            server.drain()
+            assert server.lifecycle.obstacle == "stopping"
+            found = await asyncio.gather(*rounds)
+            async with asyncio.timeout(10):
+                await serving
+            return endings, found, server.rounds
+
+    endings, found, rounds = asyncio.run(run())
+    assert rounds == 1
+    assert [ending.error for ending in found] == [None] * 3
+    assert len(endings) == 1
+
+
+def test_a_server_that_drains_between_rounds_ends_at_once(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3)
+
+    async def run():
+        async with made.nodes(["server"]) as nodes:
+            serving = asyncio.create_task(nodes["server"].serve(lambda _: None))
+            await asyncio.sleep(0.2)
+            nodes["server"].drain()
+            async with asyncio.timeout(5):
+                await serving
+            return nodes["server"].rounds
+
+    assert asyncio.run(run()) == 0
 
 
 def test_slow_and_many_callers_do_not_disturb_a_node(tmp_path, monkeypatch):
@@ -466,7 +532,7 @@ class Span:
 
 @pytest.fixture
 def spans(monkeypatch):
-    """Gives spans that were begun by whoever finds OpenTelemetry, of which this is as much as is used."""
+    """A stand-in for OpenTelemetry that records spans, with the part of its interface that is used."""
     begun = []
 
     def start_span(name, context=None, attributes=None):

@@ -1,4 +1,4 @@
-"""A party's folder: what is kept in it and for how long, whose it is, and what happens when the disk is full."""
+"""A party's folder: what it stores and for how long, its owner, and a full disk."""
 
 import errno
 import fcntl
@@ -39,7 +39,7 @@ def _closed():
         Desk.stores.pop().close()
 
 
-# --- what it is for ------------------------------------------------------------------------------------------------
+# --- storing and resuming ------------------------------------------------------------------------------------------
 
 
 def sat(folder, case=SECAGG, me="p1"):
@@ -164,7 +164,7 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
 
 
 def elsewhere(place):
-    """Returns the seat of a party in another session."""
+    """Returns the participant of a party in another session."""
     return KeyedParticipant(replace(place.agreement, nonce=bytes(16)), place.identity)
 
 
@@ -267,7 +267,7 @@ def test_a_peer_whose_first_sight_may_be_on_disk_is_seen_again(tmp_path, monkeyp
         assert store.first_seen(bytes(32), "p3", b"third") == b"second"
 
 
-# --- whose it is ---------------------------------------------------------------------------------------------------
+# --- the owner of a folder -----------------------------------------------------------------------------------------
 
 
 def test_only_the_owner_can_read_it(tmp_path):
@@ -353,7 +353,7 @@ def test_a_book_that_is_cut_short_is_said_in_one_line(tmp_path):
 
 
 def test_nothing_secret_is_left(tmp_path):
-    """The seed and what was brought are there as long as the round is under way, and then nowhere."""
+    """The seed and the update are on disk only while the round is in progress."""
     case, seed, folder = replace(CASES["pushsum"], entries=40), bytes(range(32)), tmp_path / "p1"
     for ends in (True, False):
         desk = sat(folder, case)
@@ -375,7 +375,7 @@ def test_nothing_secret_is_left(tmp_path):
         desk.store.close()
 
 
-# --- for those who look --------------------------------------------------------------------------------------------
+# --- summaries for other processes ---------------------------------------------------------------------------------
 
 
 def test_others_can_look_at_any_time(tmp_path):
@@ -413,7 +413,7 @@ def test_others_can_look_at_any_time(tmp_path):
 
 
 def calls(desk, case, number=1):
-    """Yields what a round asks of a store, one call after the other, and whether it is the last."""
+    """Yields the calls of a round to a store, one after the other, and whether it is the last one."""
     vector = np.random.default_rng(number).normal(size=case.entries)
     update = Update(vector)
     record = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.begin(update, bytes(32)))
@@ -438,7 +438,7 @@ def failing(call):
 
 
 def survives(folder, full, room):
-    """Makes every call on a full disk, and again, in another life or not, on one with room; returns how many failed."""
+    """Repeats each call first on a full disk, then with free space, with or without a restart; counts the failures."""
     said = []
     for restart in (False, True):
         desk = sat(folder / str(restart), LARGE)
@@ -522,7 +522,7 @@ def test_files_that_may_not_grow_are_said_in_one_line_and_lose_nothing(tmp_path)
 
 
 def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
-    """After an error of the disk nobody knows. Both are gone on from."""
+    """After a disk error either record may be on disk, and the store resumes from both."""
     honest = StoreIndex._commit
     for lands in (False, True):
 

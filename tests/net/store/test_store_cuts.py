@@ -1,4 +1,4 @@
-"""A folder whose party is killed at any moment goes on, and older, mixed or damaged ones are not gone on from."""
+"""A party that is killed at any moment resumes from its folder; older, mixed or damaged folders are refused."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ QUICK = [pytest.param(*each, marks=[pytest.mark.slow] if each[0] == "secagg" els
 
 
 def cut_everywhere(title, victim, folder, apart, again=0, power=False, junk="", most=None):
-    """Kills a party at every step, or some apart from each other (`most` so many), and once more in its next life."""
+    """Kills a party at every step, or at up to `most` steps, and once more after its restart."""
     case, expected = replace(CASES[title], junk=junk), alone(CASES[title])
     undisturbed, remote = killed(case, victim, folder / "undisturbed")
     assert same(undisturbed, expected)
@@ -110,11 +110,11 @@ def test_killed_lives_are_counted():
     assert remote.deaths == 2
 
 
-# --- what others send ----------------------------------------------------------------------------------------------
+# --- messages of other parties -------------------------------------------------------------------------------------
 
 
 class Watching(Here):
-    """A desk in this process, whose folder is copied before every step, and half-way through what it writes."""
+    """A party in this process, whose folder is copied before every step, and halfway through each write."""
 
     def __init__(self, folder, place, to, monkeypatch):
         self._folder, self._to, self._doing, self.copies, self.tips = folder, to, "", [], {}
@@ -166,7 +166,7 @@ class Watching(Here):
     [("secagg", "p1"), ("pushsum", "p1"), pytest.param("parts", SERVER, marks=pytest.mark.slow), ("masses", "p1")],
 )
 def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick, monkeypatch):
-    """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
+    """Whatever bytes follow the records, the party resumes from the last record on disk, or the next one."""
     case = CASES[title]
     monkeypatch.setattr(round_store, "SHORT_STATE", case.short)
     monkeypatch.setattr(state_blobs, "LONG", case.long)
@@ -199,7 +199,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
 
 
 class Watched(Here):
-    """A desk in this process, whose folder is copied after every call."""
+    """A party in this process, whose folder is copied after every call."""
 
     def __init__(self, folder, place):
         self._folder, self._place, self.copies = folder, place, []
@@ -248,7 +248,7 @@ def put(folder, copy):
 
 
 def found(folder, party, agreement):
-    """Returns what a folder is gone on from, in a form that compares; None if it is refused."""
+    """Returns what a party would resume from, in a comparable form; None if the folder is refused."""
     try:
         with RoundStore(folder, party, "test") as store:
             kept = store.load(agreement.session)
@@ -319,7 +319,7 @@ def test_an_older_book_is_refused_in_every_session(quick):
 
 @pytest.mark.parametrize("left", ["nothing", "empty files", "one file"])
 def test_a_book_of_any_time_is_refused_without_the_records(left, quick):
-    """An older one could not be told from the newest, and would begin rounds again that were begun."""
+    """An older copy would look like the newest one, and rounds would be begun a second time."""
     every, _ = copies("secagg", "p1", quick / "real")
     for older, *_ in every:
         put(quick / "again", older)

@@ -1,4 +1,4 @@
-"""Couriers with real sockets: no member takes what the calls of others need."""
+"""Couriers with real sockets: no member can take the capacity that calls of others need."""
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -85,7 +85,7 @@ async def nothing():
 
 
 def call_idly(channel, method, count):
-    """Makes calls in which nothing is said."""
+    """Makes calls without sending anything in them."""
     call = channel.stream_unary(f"/{SERVICE}/{method}")
     return [call(nothing()) for _ in range(count)]
 
@@ -122,7 +122,7 @@ def test_idle_calls_of_one_member_leave_the_others_served(method, tmp_path):
 
     held, refused = asyncio.run(run())
     assert held <= CALLS
-    # By the courier or, those that come before the client knows how many streams there are, by gRPC.
+    # Refused by the courier, or by gRPC for calls made before the client knows the limit of streams.
     assert refused - {grpc.StatusCode.UNAVAILABLE} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
@@ -170,7 +170,7 @@ def test_calls_that_are_cancelled_or_empty_are_no_longer_counted(tmp_path):
 
 
 def test_hellos_that_one_member_has_relayed_leave_the_relay_its_own_calls(tmp_path):
-    """A relay calls in its own name, so what it relays for one member must not use up its own calls."""
+    """A relay makes calls in its own name, so relaying for one member must not use up its own quota."""
 
     async def run():
         async with couriers(tmp_path, 4) as there, there["p1"].channel("p0") as channel:

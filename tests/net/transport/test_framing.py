@@ -1,4 +1,4 @@
-"""Some thousand damaged frames, to everything that takes frames in: nothing is raised, and nobody waits for ever."""
+"""Thousands of damaged frames, for every function that decodes frames: no exception escapes, and nothing hangs."""
 
 import sys
 from importlib import import_module
@@ -20,7 +20,7 @@ def frames():
 def test_nothing_is_raised_by_frames_that_were_damaged(frames, tmp_path):
     seen = frames.fuzz_frames(FRAMES, 3, tmp_path)
     assert sum(each.frames for each in seen.values()) == FRAMES
-    # What is to be refused at each of these was tried, and so was what is not.
+    # For each of these, both valid and invalid frames were tried.
     wanted = {
         "seats": {"not an envelope", "not authentic", "misdirected", "replayed", "from another session", "counted"},
         "inboxes": {"malformed", "broke the rules", "disagrees", "from another round", "counted"},
@@ -32,7 +32,7 @@ def test_nothing_is_raised_by_frames_that_were_damaged(frames, tmp_path):
 
 
 def test_what_is_raised_is_found(frames, tmp_path, monkeypatch):
-    """The same frames, where decoders are taken to raise nothing but what msgspec says they do."""
+    """The same frames, with decoders that raise only the errors that msgspec documents."""
     monkeypatch.setattr(frames.courier, "split_header", lambda data: (data[2], data))
     with pytest.raises(frames.Finding, match=r"^fedavg, parcels, frame \d+ of seed 3: "):
         frames.fuzz_frames(FRAMES, 3, tmp_path, ["fedavg"])

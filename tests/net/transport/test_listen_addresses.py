@@ -1,4 +1,4 @@
-"""Where a node listens: at every address that its callers may come to, or nowhere, and with one line that says why."""
+"""Addresses at which a node listens: all that its callers may use, or none and a one-line reason."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from tacit.net.transport.listen_addresses import find_listen_addresses
 
 
 def has_ipv6():
-    """Says whether this machine has an IPv6 loopback."""
+    """Returns whether this machine has an IPv6 loopback."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -41,7 +41,7 @@ def listener(host, port=0):
 
 
 def answers(host, port):
-    """Says whether somebody listens there."""
+    """Returns whether a process listens there."""
     try:
         with socket.create_connection((host, port), timeout=10):
             return True
@@ -71,7 +71,7 @@ def found_for(address):
     ],
 )
 def test_a_port_that_is_taken_in_one_family_is_refused(taken, asked, named, tmp_path):
-    """gRPC binds the other family, and nobody calls there."""
+    """gRPC would bind the other address family, which no caller uses."""
     made = Made.of(tmp_path, "gossip", 3)
     holder, port = listener(taken)
 

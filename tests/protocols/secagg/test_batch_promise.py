@@ -1,4 +1,4 @@
-"""The batch that a client was promised holds in every later round, whatever the settings say by then."""
+"""A client's promised batch stays the same in every later round, whatever the settings are by then."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = tuple(f"p{place}" for place in range(6))
 BATCHES = Batches(6, 2)
-"""What was promised first: p0 p1, p2 p3, p4 p5."""
+"""The first promised batches: p0 p1, p2 p3, p4 p5."""
 
 
 def vectors(parties=PARTIES):
@@ -22,9 +22,9 @@ def vectors(parties=PARTIES):
 
 
 def in_turn(*settings, parties=PARTIES):
-    """Runs rounds one after the other, each with settings, faults and a roster of its own, and everybody's state.
+    """Runs rounds one after the other, each with its own settings, faults and roster, and with the saved states.
 
-    Returns the rounds as they were played.
+    Returns the rounds.
     """
     states, played = {}, []
     for each in settings:
@@ -42,7 +42,7 @@ def in_turn(*settings, parties=PARTIES):
 
 
 def contributors(played):
-    """Returns whose vectors were summed, nobody's if there is no sum."""
+    """Returns the parties whose vectors were summed; none if there is no sum."""
     return next((ending.contributors for ending in played.endings.values() if ending.average is not None), ())
 
 
@@ -147,7 +147,7 @@ def test_a_changed_roster_splits_no_batch_under_any_policy(roster, policy):
         "all or nobody": {"participation": Everyone(), "threshold": len(roster)},
         "batches": {"participation": Batches(len(roster), 2 if len(roster) % 2 == 0 else 5)},
     }[policy]
-    # Once more, because a newcomer gets the last sum first where nobody may be missing.
+    # A second round, because a new party receives the last sum first if all parties are needed.
     first, *_, second = in_turn({"participation": BATCHES}, *[settings | {"parties": roster}] * 2)
     assert contributors(first) == PARTIES
     if set(roster) == set(PARTIES) and policy == "all or nobody":
@@ -158,7 +158,7 @@ def test_a_changed_roster_splits_no_batch_under_any_policy(roster, policy):
 
 
 def test_a_party_that_begins_anew_takes_part_in_what_it_is_asked_for():
-    """That is the operator's own decision: nobody else can empty a state folder."""
+    """Emptying a state folder is the operator's own decision, which nobody else can make."""
     first, second = in_turn({"participation": BATCHES}, {"participation": Everyone(), "threshold": 4})
     assert contributors(first) == PARTIES
     assert contributors(second) == ()
@@ -168,7 +168,7 @@ def test_a_party_that_begins_anew_takes_part_in_what_it_is_asked_for():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_sequence_of_policies_makes_the_promise_smaller(seed):
-    """Whatever is asked for after a first round in batches, those who are summed stay in their batches."""
+    """After a first round in batches, parties that are summed stay in their batches, whatever later rounds ask for."""
     rng = np.random.default_rng(seed)
     menu = [*SPLITTING.values(), {"participation": BATCHES}, {"participation": Everyone(), "threshold": 6}]
     rounds = [{"participation": BATCHES}]

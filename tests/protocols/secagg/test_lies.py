@@ -1,7 +1,8 @@
-"""Lies that a server of secagg once got away with, told to the deployed clients; each works on what lacks the check.
+"""Attacks by a malicious secagg server that once succeeded, run against the deployed clients.
 
-`tacit attack lies` tries every lie among few users. These are the ones that matter among many: at default and printed
-settings, with as many colluding users as the threat model allows for, or none.
+Each succeeds if its check is removed. `tacit attack lies` tries all attacks with few users. These are the ones that
+matter with many users: at default or documented settings, with as many colluding users as the threat model allows, or
+none.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ from tacit.protocols.secagg.settings import SecAggSettings
 
 
 def learnt(case, story, monkeypatch):
-    """Tells each honest client its U2, U3 and U5, and returns what server and colluding users know of their vectors.
+    """Sends each honest client its own U2, U3 and U5, and returns what server and colluding users learn.
 
-    That is how many vectors and sums there are, and how many honest users are in the smallest of them.
+    The result is the number of vectors and sums, and the fewest honest users in any of these sums.
     """
     cast = SymbolicCast(case)
     clients = cast.beginning()
@@ -52,7 +53,7 @@ def unbounded(fewest, *case, **circle):
 
 
 def apart(lacking, case, story, monkeypatch):
-    """Returns what is learnt without some precaution, and what is learnt now."""
+    """Returns the result without some check, and the result with it."""
     with use_variant(lacking):
         before = learnt(case, story, monkeypatch)
     return before, learnt(case, story, monkeypatch)
@@ -74,14 +75,14 @@ def apart(lacking, case, story, monkeypatch):
     ids=str,
 )
 def test_a_victim_that_masks_only_with_the_dropped(users, colluding, policy, summed, monkeypatch):
-    """p0 is told of nobody who will be summed with it but friends of the server, and masks with none of the others."""
+    """p0 receives a U3 in which only colluding users will be summed with it, and masks with no other users."""
     case = LieCase(users, tuple(range(users - colluding, users)), policy)
     threshold, asked = case.terms.threshold, range(policy.most(users))
     if summed is None:
         summed = [u for u in asked if not 0 < u < threshold - colluding]
     alone = [0, *(u for u in asked if u not in summed or u in case.colluders)]
     story = {u: (asked, asked, summed) for u in case.honest if u in asked}
-    # What it is told of U5 does not matter: nobody needs its consent.
+    # Its U5 does not matter, because its consent is not needed.
     story[0] = (asked, alone, alone if policy == Everyone() else alone[1:])
     assert apart("U3 signed by nobody", case, story, monkeypatch) == ((1, 1), (0, None))
 
@@ -124,7 +125,7 @@ def test_a_circle_of_the_servers_choosing(monkeypatch):
 
 
 def test_a_server_with_many_friends_and_one_victim(monkeypatch):
-    """No lie at all: of 1000 users, those are asked who work with the server, and one more."""
+    """The server follows the protocol, but of 1000 users it asks the colluding ones and one more."""
     friends, circle = tuple(range(1, 96)), {"neighbours": 82, "threshold": 60}
     story = {0: ([0, *friends], [0, *friends], [0, *friends])}
     assert learnt(unbounded(60, 1000, friends, **circle), story, monkeypatch) == (1, 1)
@@ -132,7 +133,7 @@ def test_a_server_with_many_friends_and_one_victim(monkeypatch):
 
 
 def test_disjoint_sums_in_one_round(monkeypatch):
-    """Four times 25 of 100 users, each told that there are no others."""
+    """The server splits 100 users into four sets of 25, and sends each set a U2 without the others."""
     circle = {"neighbours": 22, "threshold": 13}
     groups = [range(start, start + 25) for start in range(0, 100, 25)]
     story = {u: (group, group, group) for group in groups for u in group}
@@ -145,10 +146,10 @@ def test_disjoint_sums_in_one_round(monkeypatch):
 
 @pytest.mark.slow
 def test_two_stories_along_the_circle(monkeypatch):
-    """A stretch of the circle is told one U5 and the rest another, and each agrees with those around it.
+    """The server sends one U5 to a stretch of the circle and another to the rest, and each agrees with its neighbours.
 
-    Those on either side of a border between the stories are left out of the sum by one or by both, so that two users
-    in the middle of the stretch are cut off from all the others, at settings that were once suggested for a hundred.
+    Users at the borders of the stretch are left out of one sum or of both. So two users in the middle of the stretch
+    are disconnected from all others, at settings that were once suggested for a hundred users.
     """
     case = LieCase(100, neighbours=22, threshold=13)
     around = SymbolicCast(case)._server.graph(range(100))._around.tolist()
@@ -174,7 +175,7 @@ def test_the_degrees_that_are_suggested_leave_room_for_all_this():
     ("policy", "sums"), [(Random(10), 4), (Batches(8, 2), 5), (Sampled(5, of=20), 2), (Everyone(), 1)], ids=str
 )
 def test_as_many_sums_as_there_are_disjoint_sets_that_may_be_asked_and_no_smaller_ones(policy, sums, monkeypatch):
-    """Where a policy asks some of all, the server may ask others too. Nobody is in two sums then, or in a small one."""
+    """A policy asks some users, and the server asks others too. No user is then in two sums, or in a small one."""
     case, size = LieCase(40, (), policy), policy.most(40)
     groups = [range(start, start + size) for start in range(0, 40, size)]
     chosen = [

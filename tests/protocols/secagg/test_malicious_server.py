@@ -1,4 +1,4 @@
-"""A server that breaks the rules of secagg, and what honest clients make of it: nothing is unmasked."""
+"""A server that violates the secagg protocol, and honest clients that abort: nothing is unmasked."""
 
 import contextlib
 from dataclasses import dataclass
@@ -244,7 +244,7 @@ def test_a_user_named_both_alive_and_dropped():
 
     def change(_, message):
         if isinstance(message, secagg.Chosen):
-            # Same address twice: the second is a replay to the client, whatever it says.
+            # Two messages with the same address: to the client the second one is a replay, whatever its content.
             return [message, as_chosen(message, [0, 1, 2, 3, 4])]
         return message
 
@@ -275,7 +275,7 @@ def test_a_sparse_set_that_leaves_a_user_without_neighbours_is_refused():
 
 
 def regrouped(**states):
-    """Runs a round of p0 and p2 as a batch, where p0 remembers what it took part in before."""
+    """Runs a round of p0 and p2 as a batch, where p0 has a saved batch from before."""
     second = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), record=True)
     for party, state in states.items():
         second.participants[party].give_up(state)
@@ -299,7 +299,7 @@ def test_a_changed_roster_cannot_break_up_batches_of_the_past():
 
 @pytest.mark.parametrize("lost", ["MaskedInput", "Chosen", "Consents", "Sum"])
 def test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch(lost):
-    """The server need not tell a user that it is summed, and could let others do the unmasking."""
+    """The server might not tell a user that it is summed, and let other users do the unmasking."""
     first = Simulation.of(
         "secagg",
         PARTIES,
@@ -345,7 +345,7 @@ def test_two_with_one_key_are_left_out_and_named(monkeypatch):
 
 
 def participation(policy, rounds, seed):
-    """Runs many rounds with a random user dropping its masked vector in each; returns who was summed."""
+    """Runs many rounds, each with a random user that drops out before its masked vector; returns the summed users."""
     parties = tuple(f"p{i}" for i in range(12))
     rng = np.random.default_rng(seed)
     faults = [

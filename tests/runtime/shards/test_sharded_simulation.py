@@ -161,7 +161,7 @@ def test_actors_of_ray_say_what_one_process_says(sent: Sent) -> None:
         assert first.average(NEIGHBOURS.updates(1)).contributors == NEIGHBOURS.names
 
 
-# --- what is brought, and where averages go ------------------------------------------------------------------------
+# --- updates, and the rows of averages -----------------------------------------------------------------------------
 
 
 class Lazy:

@@ -1,4 +1,4 @@
-"""The simulator itself: a virtual clock, one order of events, deadlines, and faults that do as told."""
+"""The simulator: its virtual clock, the order of events, deadlines, and planned faults."""
 
 import contextlib
 import gc
@@ -98,15 +98,15 @@ def test_what_is_sent_in_the_same_moment_goes_in_the_order_of_the_roster():
 
 
 class Ping(Message, frozen=True):
-    """Says something."""
+    """A message."""
 
 
 class Pong(Message, frozen=True):
-    """Says something else."""
+    """Another message."""
 
 
 class TalkSettings(Settings, frozen=True):
-    """Settings of a protocol in which anybody may say anything at some steps."""
+    """Settings of a protocol in which every party may send messages at some steps."""
 
     def bind(self, parties):
         return TalkTerms(self, parties)
@@ -119,7 +119,7 @@ class TalkTerms(Terms):
 
 
 async def done(link, *_):
-    """A stand-in that ends at once, having said nothing."""
+    """A stand-in that ends at once, without sending anything."""
     return Average(np.zeros(3), link.parties)
 
 
@@ -127,7 +127,7 @@ TALK = Protocol("talk", "talks", TalkSettings, (Ping, Pong), done)
 
 
 def alone(stand_in, **others):
-    """Runs one party's coroutine, p0's, among parties that say nothing unless told otherwise."""
+    """Runs the coroutine of one party, p0, among parties that send nothing by default."""
     terms = TalkSettings().bind(Parties(("p0", "p1", "p2")))
     talking = Simulation.on(TALK, terms, 3, seed=0, record=True, stand_ins={"p0": stand_in, **others})
     outcome = talking.average({party: Update(np.zeros(3)) for party in terms.parties})
@@ -239,7 +239,7 @@ def test_silence_of_a_client_that_is_needed_is_named_after_one_phase():
     _, error, simulation = played("fedavg", [Fault(action="silence", party="p1")], threshold=5)
     assert isinstance(error, NotEnough)
     assert (error.have, error.need, error.missing) == (4, 5, {"p1": Drop.SILENT})
-    # The others hear at once that the server gave up.
+    # The other parties receive the server's abort at once.
     assert simulation.clock == PHASE + LATENCY
     assert all(
         (ending.error.peer, ending.error.reason) == (SERVER, Drop.ABORTED)
@@ -311,7 +311,7 @@ def test_a_programming_error_leaves_no_coroutine_behind():
     assert [str(warning.message) for warning in caught] == []
 
 
-# --- faults that harm nobody ---------------------------------------------------------------------------------------
+# --- faults without consequences -----------------------------------------------------------------------------------
 
 
 @cache
@@ -371,7 +371,7 @@ def test_reordering_is_harmless(protocol):
     same(protocol, [Fault(action="reorder", party="p1"), Fault(action="reorder", to="p3"), Fault(action="duplicate")])
 
 
-# --- faults that do as told ----------------------------------------------------------------------------------------
+# --- effects of faults ---------------------------------------------------------------------------------------------
 
 
 def test_what_becomes_of_a_message():
@@ -446,7 +446,7 @@ def test_a_silent_party_listens():
 
 @pytest.mark.parametrize("action", ["crash", "silence"])
 def test_a_fault_of_nobody_in_particular_is_one_of_everybody(action):
-    """Or is refused: what it must not do is nothing."""
+    """Otherwise the fault is refused. It must never be ignored."""
     if action in ("crash", "restart"):
         with pytest.raises(ConfigError, match=f"who is to {action}"):
             played("fedavg", [Fault(action=action)])
@@ -491,7 +491,7 @@ def test_dropouts_are_as_many_as_asked_and_the_same_every_time():
     assert len(plans) > 10
 
 
-# --- whatever ends a round, everybody is in the next one ------------------------------------------------------------
+# --- every party is in the round after a failed one ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ["fedavg", "secagg", "gossip"])
@@ -529,5 +529,5 @@ def test_a_crash_after_a_restart_leaves_what_was_saved_before_it(protocol):
     saved = [state for place, state in enumerate(crashed) if state not in crashed[:place]]
     assert len(saved) > 1, "nothing is saved, and the test says nothing"
     for step, state in enumerate(crashed):
-        # What a call saves is on disk with the call, so a restart may find more than was there before it, never less.
+        # A call's state is on disk with its record, so a restart may find a newer state, never an older one.
         assert saved.index(left(step, "restart", "crash")) >= saved.index(state)

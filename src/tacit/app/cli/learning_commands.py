@@ -1,8 +1,9 @@
 """Commands that train: `tacit train`, `tacit node`, `tacit compare`, `tacit reproduce`."""
 
 import shlex
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -148,6 +149,29 @@ def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, An
     return {"on_round": over, "progress": told}
 
 
+class _SoftStop:
+    """Request of the service manager to stop: the present round finishes first. A second request stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        with suppress(ValueError):  # only the main thread of a program gets signals
+            signal.signal(signal.SIGTERM, self._take)
+
+    def _take(self, number: int, frame: object) -> None:
+        del number, frame
+        self.asked = True
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def end_round(self, metrics: Metrics) -> None:
+        """Ends the program if it was asked to stop; the round is on disk."""
+        if self.asked:
+            raise _StoppedSoftly(metrics.round)
+
+
+class _StoppedSoftly(Exception):
+    """A training party stops after a round because it was asked to."""
+
+
 @machines.command(
     help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
@@ -155,10 +179,14 @@ def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, An
 )
 def node(
     scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
-    me: Annotated[str, Choice(help="Which party this is.")],
-    federation: Annotated[str, Choice(help="The roster; federation.toml unless set.")] = "federation.toml",
+    me: Annotated[str, Choice(help="Which party this is.", envvar="TACIT_PARTY")],
+    federation: Annotated[
+        str, Choice(help="The roster; federation.toml unless set.", envvar="TACIT_FEDERATION")
+    ] = "federation.toml",
     identity: Identity = None,
-    folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
+    folder: Annotated[
+        str | None, Choice(help="Where to write; NAME.run beside the roster unless set.", envvar="TACIT_FOLDER")
+    ] = None,
     metrics: MetricsAt = None,
     proxy: ProxyAt = None,
     ledger: LedgerFile = None,
@@ -200,20 +228,31 @@ def node(
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
     again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
+    stop = _SoftStop()
     with going_on_by(again), show_progress(counted=True, waits=True) as told:
         told("waiting for the others", 0, wanted.rounds)
-        done = take_part(
-            wanted,
-            federation,
-            me,
-            identity=identity,
-            folder=folder,
-            metrics=metrics,
-            proxy=proxy,
-            ledger=ledger,
-            people=people,
-            **_following(told, wanted.rounds, 1),
-        )
+
+        def over(ended: Metrics) -> None:
+            told.round(ended, wanted.rounds, 1)
+            stop.end_round(ended)
+
+        try:
+            done = take_part(
+                wanted,
+                federation,
+                me,
+                identity=identity,
+                folder=folder,
+                metrics=metrics,
+                proxy=proxy,
+                ledger=ledger,
+                people=people,
+                on_round=over,
+                progress=told,
+            )
+        except _StoppedSoftly as stopped:
+            typer.echo(f"stopped after round {stopped}; to go on, run: {again}", err=True)
+            return
     tables.show_result(
         as_json, {"folder": str(done.folder), "notes": done.notes, "history": done.history}, tables.render_run(done)
     )

@@ -37,10 +37,16 @@ app = typer.Typer()
 FRESH = 10.0
 """Seconds after which a party that writes nothing is not running."""
 
-File = Annotated[str, typer.Argument(help="The roster, such as federation.toml.")]
-Identity = Annotated[str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")]
+File = Annotated[str, typer.Argument(help="The roster, such as federation.toml.", envvar="TACIT_FEDERATION")]
+Identity = Annotated[
+    str | None,
+    Choice(help="The file of its keys; NAME.identity beside the roster unless set.", envvar="TACIT_IDENTITY"),
+]
 Folder = Annotated[
-    str | None, Choice(help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.")
+    str | None,
+    Choice(
+        help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.", envvar="TACIT_FOLDER"
+    ),
 ]
 
 
@@ -51,9 +57,17 @@ def open_many() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-LogJson = Annotated[bool, typer.Option("--log-json", help="Say all that happens as JSON, one object a line.")]
+LogJson = Annotated[
+    bool,
+    typer.Option("--log-json", help="Say all that happens as JSON, one object a line.", envvar="TACIT_LOG_JSON"),
+]
 MetricsAt = Annotated[
-    str | None, Choice("--metrics", help="Where to give metrics to those who collect them, such as localhost:9464.")
+    str | None,
+    Choice(
+        "--metrics",
+        help="Where to serve metrics, /healthz and /readyz, such as localhost:9464.",
+        envvar="TACIT_METRICS",
+    ),
 ]
 
 ProxyAt = Annotated[
@@ -110,8 +124,14 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
         where = f", metrics are at {node.metrics.url}" if metrics is not None else ""
         _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
         work = asyncio.create_task(node.serve(told, rounds))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+
+        def stop_softly() -> None:
+            """Finishes the round that is under way; a second signal stops at once."""
+            node.drain()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.cancel)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_softly)
         try:
             await work
         except asyncio.CancelledError:

@@ -1,1 +1,1 @@
-"""Identities, the roster, and how parties find each other: hellos, replay protection and the rendezvous."""
+"""Membership of a federation: identities, the roster, hellos, replay protection, and the rendezvous before a round."""

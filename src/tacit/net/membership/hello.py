@@ -1,4 +1,4 @@
-"""Exchange of hellos between rounds: signed, stamped against replay, and repeated until both sides agree.
+"""Exchange of hellos between rounds: signed, protected against replay, and repeated until both sides are up to date.
 
 A hello may be relayed by another party. So it is signed, and counts only if its stamp is fresh. It is sent again as
 long as the answer changes our own hello, or asks for a mark that our hello did not repeat.
@@ -22,11 +22,11 @@ from tacit.net.transport.peer_link import PeerLink
 from tacit.runtime.agreement import VERSION
 
 MAX_REPEATS = 8
-"""Most hellos in a row to one peer, which could otherwise keep us sending by always asking for another mark."""
+"""Most hellos in a row to one peer. Otherwise a peer that keeps asking for another mark could keep us sending."""
 
 
 class ReceivedHello(NamedTuple):
-    """An authentic hello of a peer, or only its version if that is not ours."""
+    """An authentic hello of a peer, or only its version if that differs from ours."""
 
     stamp: Stamp
     hello: Hello | int
@@ -39,7 +39,7 @@ def sign_hello(keys: Keys, to: Party, stamp: Stamp, hello: Hello) -> bytes:
 
 
 def open_hello(keys: Keys, sender: Party, data: bytes) -> ReceivedHello | None:
-    """Returns the hello of a peer, or None if it cannot be read or is not the sender's."""
+    """Returns the hello of a peer; None if it cannot be read, or was not signed by the sender."""
     signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
     try:
         keys.roster.verify(sender, _statement(keys.me, said), signature)
@@ -58,7 +58,7 @@ def _statement(to: Party, said: bytes) -> bytes:
 
 
 class HelloExchange:
-    """Sends hellos to peers, in tasks of their own, and takes in their answers."""
+    """Sends hellos to peers, each in its own task, and processes their answers."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class HelloExchange:
         return sign_hello(self._keys, to, self._replay_guard.stamp(to, answered), hello)
 
     def answer(self, sender: Party, data: bytes) -> bytes:
-        """Takes in a hello, and returns ours."""
+        """Processes a hello, and returns ours."""
         stamp = self.listen(sender, data)
         return self.sign_hello(self._ours(sender), sender, stamp)
 
     def listen(self, sender: Party, data: bytes) -> Stamp | None:
-        """Takes in a hello, if it is fresh, and returns its stamp if it is authentic."""
+        """Processes a hello if it is fresh. Returns its stamp if it is authentic."""
         said = open_hello(self._keys, sender, data)
         if said is None:
             return None
-        # Parties on the roster that are no peers have no part in our rounds.
+        # Parties that are on the roster but are no peers take no part in our rounds.
         if sender in self._lines and self._replay_guard.is_fresh(sender, said.stamp):
             self._heard(sender, said.hello)
         return said.stamp
@@ -99,7 +99,7 @@ class HelloExchange:
             task.add_done_callback(self._tasks.discard)
 
     def is_sending(self, peer: Party) -> bool:
-        """Says whether a hello to a peer is in progress."""
+        """Returns whether a hello to a peer is in progress."""
         return any(task.get_name() == peer for task in self._tasks)
 
     async def wait_until_sent(self) -> None:
@@ -122,6 +122,6 @@ class HelloExchange:
                 answer = await link.exchange_hello(self.sign_hello(now[0], peer))
             except TransportError:
                 return  # the link has the error in `trouble`
-            # The answer may change our own hello, such as the journal under which we know the peer. And unless we
-            # repeated its mark, the peer has not taken our hello in.
+            # The answer may change our own hello, for example the journal under which we know the peer. Also, the peer
+            # ignores our hello unless it repeats the peer's mark.
             self.listen(peer, answer)

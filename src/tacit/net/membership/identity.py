@@ -1,9 +1,9 @@
-"""A party's identity on disk, and the card that it gives to others.
+"""A party's identity on disk, and the card that it gives to other parties.
 
-An identity is three keys: to sign with (Ed25519), to seal with (X25519), and to show when a connection is made (P-256,
-with its certificate). It is in one file that only its owner can read. A card has the public halves and where the party
-is to be found, signed by the party itself, so that a typo, or a key in another's place, is noticed. That it is
-the right party's card no signature can say: people compare fingerprints for that.
+An identity has three keys: for signatures (Ed25519), for sealing (X25519), and for TLS (P-256, with a certificate). It
+is stored in one file that only its owner can read. A card has the public halves and the address. The party signs its
+card, so that a typo or a replaced key is detected. A signature cannot show that the card belongs to the right party, so
+people compare fingerprints.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from tacit.runtime.agreement import name_problems
 from tacit.runtime.atomic_files import check_key_folder, create_private, open_file, open_key_file, replace_file
 
 MAX_BYTES = 1 << 16
-"""Longest file of an identity or a card. Real ones have one or two thousand bytes."""
+"""Most bytes of an identity file or a card. Real ones have one or two thousand."""
 GROUPS, DIGITS = 8, 4
-"""Groups of a fingerprint, and digits of a group."""
+"""Number of groups of a fingerprint, and of digits in a group."""
 CURE = "restore the file from a copy, or make new keys: tacit keygen"
 
 
 class Card(Section, frozen=True, kw_only=True):
-    """What others are given of a party: its name, where it is to be found, and the public halves of its keys."""
+    """The public data of a party: its name, its address, and the public halves of its keys."""
 
     name: Party
     address: str = ""
@@ -48,11 +48,11 @@ class Card(Section, frozen=True, kw_only=True):
     channel_key: bytes
     certificate: bytes
     signature: bytes
-    """The party's own, of all the rest."""
+    """The party's own signature of all other fields."""
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":
-        """Returns the card in a file; raises ConfigError with everything that is wrong with it."""
+        """Returns the card in a file; raises ConfigError with every problem."""
         text = _read_text(_open_file(path), str(path))
         if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
             raise ConfigError(
@@ -68,7 +68,7 @@ class Card(Section, frozen=True, kw_only=True):
         return card
 
     def save(self, path: Path) -> None:
-        """Writes the card, in place of one that may be there."""
+        """Writes the card, and replaces an existing file."""
         whose = f"# The card of {self.name}: give it to whoever keeps the roster. There is nothing secret in it.\n"
         try:
             replace_file(path, (whose + format_toml(self)).encode(), private=False)
@@ -77,16 +77,16 @@ class Card(Section, frozen=True, kw_only=True):
 
     @property
     def member(self) -> Member:
-        """What rounds have to know of the party."""
+        """The party's public keys, as rounds use them."""
         return Member(self.name, self.verify_key, self.channel_key)
 
     @property
     def fingerprint(self) -> str:
-        """Digits that stand for the name and all three keys, and can be compared by telephone.
+        """Digits that identify the name and all three keys, which people can compare by telephone.
 
-        They are digits, for these have names in every language that are not taken for each other, and letters have
-        not. There are 32, or 106 bits: nobody finds other keys with the same ones. The address is not in them, so
-        that a party may move without another call.
+        Digits are used because their names are hard to confuse in any language; those of letters are not. There are 32
+        digits, or 106 bits, so nobody can find other keys with the same fingerprint. The address is not included, so
+        that a party may change it without another comparison.
         """
         parts = self.name.encode(), self.verify_key, self.channel_key, self.certificate
         number = int.from_bytes(hashlib.sha256(frame_parts(b"tacit/v1/fingerprint", *parts)).digest())
@@ -94,7 +94,7 @@ class Card(Section, frozen=True, kw_only=True):
         return " ".join(digits[start : start + DIGITS] for start in range(0, len(digits), DIGITS))
 
     def problems(self) -> list[Problem]:
-        """Returns everything that is wrong with it."""
+        """Returns every problem of the card."""
         problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
             if self.address:
@@ -118,15 +118,15 @@ class Card(Section, frozen=True, kw_only=True):
 
 
 def _statement(card: Card) -> bytes:
-    """Returns what a card is signed for."""
+    """Returns the statement that the card's signature covers."""
     said = card.name.encode(), card.address.encode(), card.verify_key, card.channel_key, card.certificate
     return frame_parts(b"tacit/v1/card", *said)
 
 
 def _name_problems(name: Party) -> list[str]:
-    """Returns what is wrong with a name among people, who read it: it must not be taken for another one.
+    """Returns the problems of a name that people read: it must not be confused with another name.
 
-    Letters of other alphabets may look like these all the same. People compare fingerprints, not names.
+    Letters of other alphabets may still look alike. So people compare fingerprints, not names.
     """
     if name == SERVER:
         return []
@@ -140,22 +140,22 @@ def _name_problems(name: Party) -> list[str]:
 
 
 def tls_host(member: Member) -> str:
-    """Returns the name of a host that the certificate of a party is for.
+    """Returns the host name in a party's certificate.
 
-    It follows from the other two keys, for a party may be called what no host can be, and there is no such host.
+    It is derived from the other two keys, because a party's name need not be a valid host name. No such host exists.
     """
     digest = hashlib.sha256(frame_parts(b"tacit/v1/host", member.verify_key, member.channel_key)).hexdigest()
     return f"{digest[:40]}.tacit.invalid"
 
 
 def file_stem(party: Party) -> str:
-    """Returns what the files of a party are called, but for their ending. It may be called what no file can be."""
+    """Returns the name of a party's files without suffix. A party's name need not be a valid file name."""
     return re.sub(r"[^\w.-]+", "-", party).strip(".-") or "party"
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A party's identity with what it takes to be called: all that is secret of it, and its certificate."""
+    """A party's secret keys and its certificate."""
 
     identity: Identity
     tls: Secret
@@ -163,7 +163,7 @@ class Credentials:
 
     @classmethod
     def generate(cls, name: Party, entropy: Entropy) -> "Credentials":
-        """Makes fresh keys; raises ConfigError if nobody can be called that."""
+        """Generates fresh keys; raises ConfigError for an invalid name."""
         if problems := _name_problems(name):
             raise ConfigError(problems)
         identity, tls = Identity.generate(name, entropy), tls_key(entropy)
@@ -171,22 +171,22 @@ class Credentials:
 
     @property
     def name(self) -> Party:
-        """The party."""
+        """The name of the party."""
         return self.identity.name
 
     @cached_property
     def member(self) -> Member:
-        """The public half, but for the certificate."""
+        """The public keys, without the certificate."""
         return self.identity.member()
 
     @property
     def key_pem(self) -> Secret:
-        """The key to show when a connection is made, as PEM."""
+        """The TLS key, as PEM."""
         return key_pem(self.tls)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate of that key, as PEM."""
+        """The TLS certificate, as PEM."""
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
@@ -207,9 +207,9 @@ class Credentials:
     # --- on disk ---------------------------------------------------------------------------------------------------
 
     def create(self, path: Path) -> None:
-        """Writes the identity to a file that only we can read; raises ConfigError if there is one already.
+        """Writes the identity to a file that only our user can read; raises ConfigError if the file exists.
 
-        Raises UnsafePath if others can change its folder, where it would not be read later.
+        Raises UnsafePath if others can change its folder, because the file would be refused later.
         """
         stored = _StoredIdentity(
             name=self.name,
@@ -231,7 +231,7 @@ class Credentials:
 
     @classmethod
     def load(cls, path: str | Path) -> "Credentials":
-        """Returns the identity in a file; raises ConfigError unless only we can read it, and it is whole."""
+        """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
             raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
@@ -240,7 +240,7 @@ class Credentials:
             raise ConfigError([f"{problem}; {CURE}" for problem in source.error(problems).problems])
         identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
         found = cls(identity, Secret(stored.tls_key), stored.certificate)
-        # The certificate names the party and follows from the other two keys, so it does not fit if any is another.
+        # The certificate contains the name and depends on the other two keys, so it is invalid if any of them changed.
         try:
             check_certificate(found.certificate, found.name, tls_host(found.member))
             check_owner(found.certificate, found.tls)
@@ -250,7 +250,7 @@ class Credentials:
 
 
 class _StoredIdentity(Section, frozen=True, kw_only=True):
-    """An identity as its file has it."""
+    """The content of an identity file."""
 
     secret: ClassVar[bool] = True
 
@@ -265,7 +265,7 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
 
 
 def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file) -> int:
-    """Opens a file to be read; raises ConfigError if it is none."""
+    """Opens a file for reading; raises ConfigError if that is impossible."""
     try:
         return opens(path)
     except FileNotFoundError:
@@ -277,9 +277,9 @@ def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file)
 
 
 def _open_secret_file(path: str | Path) -> int:
-    """Opens a file with secrets; raises ConfigError if it is not ours alone, UnsafePath if its folder is not."""
+    """Opens a file with secrets; raises ConfigError if others can read it, UnsafePath if they can change its folder."""
     number = _open_file(path, open_key_file)
-    # What was opened is looked at, and not what the path may lead to by now.
+    # The checks examine the opened file, because the path may lead to another file by now.
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
     if found.st_uid not in (0, os.geteuid()):
@@ -310,7 +310,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Returns the two parts of an address, written as two equal ones are alike; raises ConfigError if it is none."""
+    """Returns host and port of an address in normal form, so that equal ones compare equal; raises ConfigError."""
     host, colon, port = address.rpartition(":")
     wrong = f"{address!r} is no address: write it as host:port, such as tacit.hospital-a.example:7400"
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:

@@ -1,9 +1,10 @@
-"""Rendezvous of parties between rounds: the progress of each peer, and when the next round can begin.
+"""Rendezvous of parties before a round: the progress of each peer, and when the next round can begin.
 
-Parties exchange hellos with their progress and whether they are ready for the next round. A server begins when all are
-ready, or after a timeout with those that are, and parties begin when the server has. Without a server a party begins
-when all of its peers are ready, when one of them has begun, or after a timeout, unless the protocol needs everybody. A
-party that is behind continues at the round of most others: the rounds that it missed are no longer available.
+Parties exchange hellos with their progress and whether they are ready for the next round. A server begins a round when
+all parties are ready, or after a timeout with those that are, and the parties begin after the server. Without a server,
+a party begins when all its peers are ready, when one of them has begun, or after a timeout, unless the protocol needs
+every party. A party that is behind continues at the round of most others, because the rounds that it missed are no
+longer available.
 """
 
 from collections import Counter
@@ -22,13 +23,13 @@ MAX_AGREEMENT_BYTES = 1 << 15
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The progress of a party, for its peers."""
+    """The progress of a party, which it sends to its peers."""
 
     party: Party
     version: int
-    """Version of everything that is sent. It has this position in every release."""
+    """Version of all message formats. It has this position in every release."""
     incarnation: bytes
-    """Identifier of the party's journal. Another journal does not know the earlier messages of the party."""
+    """Identifier of the party's journal. With another journal, the party's earlier messages are unknown."""
     session: bytes = b""
     """The party's session; empty until it knows the length of the vectors."""
     entries: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -41,9 +42,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     left: bool = False
     """Whether the party has left."""
     known: bytes = b""
-    """Incarnation under which the party first saw the receiver in this session; empty if it has not."""
+    """Incarnation with which the party first saw the receiver in this session; empty if it has not seen it."""
     told: bytes = b""
-    """The party's agreement, unless it is too long."""
+    """The party's agreement as JSON; empty if it is too long."""
 
 
 class Rendezvous:
@@ -62,15 +63,15 @@ class Rendezvous:
         """
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
         self.needed = 0
-        """Number of peers that have to know our journal before we begin; 0 after the first round of a session."""
+        """Number of peers that have to confirm our journal before we begin; 0 after the first round of a session."""
         self.known: dict[Party, bytes] = {}
-        """Incarnation under which each peer was first seen."""
+        """Incarnation with which each peer was first seen."""
         self.others: dict[Party, tuple[Hello, float]] = {}
         """Last hello of each peer, and its time."""
         self.lost: dict[Party, str] = {}
-        """Peers whose messages are refused, with the reason."""
+        """Peers whose messages are refused because they lost their journal, with the reason."""
         self.disagreements: dict[Party, TacitError] = {}
-        """Peers with another agreement, with the difference."""
+        """Peers with another agreement, and the first difference."""
         self.ready = 0
         """Number of the round that we are ready to begin; 0 if none."""
         self._agreement: Agreement | None = None
@@ -113,20 +114,20 @@ class Rendezvous:
         )
 
     def sit(self, agreement: Agreement, needed: int = 0) -> None:
-        """Sets the agreement, once it is known, and the number of peers that have to know our journal."""
+        """Sets the agreement once it is known, and the number of peers that have to confirm our journal."""
         self._agreement, self.needed = agreement, needed
         for peer, (hello, _) in self.others.items():
             self._compare(peer, hello)
 
     def listen(self, sender: Party, hello: Hello, at: float) -> bool:
-        """Takes in a hello; returns whether it differs from the last one."""
+        """Processes a hello. Returns whether it differs from the peer's last one."""
         before, _ = self.others.get(sender, (None, 0.0))
         self.others[sender] = hello, at
         self._compare(sender, hello)
         return before != hello
 
     def _compare(self, sender: Party, hello: Hello) -> None:
-        """Records a peer that disagrees, or has lost its journal."""
+        """Records whether a peer has another agreement, or has lost its journal."""
         self.disagreements.pop(sender, None)
         if self._agreement is None or not hello.session:
             return
@@ -165,9 +166,9 @@ class Rendezvous:
     # --- progress of peers -----------------------------------------------------------------------------------------
 
     def confirmed_hello(self, peer: Party) -> Hello | None:
-        """Returns the hello of a peer, if it is in our session and both know each other's journals.
+        """Returns a peer's hello if it is in our session and both sides know each other's journal.
 
-        We send nothing in a round before a peer has confirmed our journal: it may know that we lost one.
+        We send nothing in a round before a peer has confirmed our journal, because it may know that we lost one.
         """
         hello, _ = self.others.get(peer, (None, 0.0))
         if hello is None or self._agreement is None or hello.session != self._agreement.session:
@@ -175,25 +176,25 @@ class Rendezvous:
         return hello if hello.known == self._ours and peer not in self.lost else None
 
     def is_gone(self, peer: Party) -> bool:
-        """Says whether a peer has left or has lost its journal, so that nobody waits for it."""
+        """Returns whether a peer has left or has lost its journal, so that nobody waits for it."""
         hello, _ = self.others.get(peer, (None, 0.0))
         return peer in self.lost or (hello is not None and hello.left)
 
     def is_ready(self, peer: Party, number: int) -> bool:
-        """Says whether a peer is ready for a round, or has begun it."""
+        """Returns whether a peer is ready for a round, or has begun it."""
         hello = self.confirmed_hello(peer)
         return hello is not None and (hello.ready >= number or hello.begun >= number)
 
     def has_begun(self, peer: Party, number: int) -> bool:
-        """Says whether a peer has begun a round."""
+        """Returns whether a peer has begun a round."""
         hello = self.confirmed_hello(peer)
         return hello is not None and hello.begun >= number
 
     def is_there(self, peer: Party) -> bool:
-        """Says whether a peer is ready for the round that we are ready for."""
+        """Returns whether a peer is ready for the round that we are ready for."""
         return self.ready > 0 and self.is_ready(peer, self.ready)
 
-    # --- beginning -------------------------------------------------------------------------------------------------
+    # --- beginning of a round --------------------------------------------------------------------------------------
 
     @property
     def entries(self) -> int:
@@ -206,11 +207,11 @@ class Rendezvous:
         return entries if times > less and 2 * times >= len(self.peers) else 0
 
     def next(self, own: int) -> int:
-        """Returns the round to be ready for: our own next one or, if we are behind, that of most others."""
+        """Returns the round to be ready for: our own next one or, if we are behind, that of most other parties."""
         others = [hello.begun + hello.over for peer in self.peers if (hello := self.confirmed_hello(peer)) is not None]
         if not others or self.me == SERVER:
             return own
-        # A malicious server must not use up all numbers.
+        # The limit keeps a malicious server from using up all round numbers.
         return max(own, min(estimate_progress(others), own + AHEAD))
 
     @property
@@ -219,7 +220,7 @@ class Rendezvous:
         return len([peer for peer in self.peers if self.confirmed_hello(peer) is not None]) >= self.needed
 
     def may_begin(self, number: int) -> bool:
-        """Says whether a round can begin."""
+        """Returns whether a round can begin now."""
         if SERVER in self.peers:
             server = self.confirmed_hello(SERVER)
             return server is not None and server.begun >= number and not server.over
@@ -234,12 +235,12 @@ class Rendezvous:
         return bool(others) and all(self.is_ready(peer, number) for peer in others)
 
     def may_begin_without_all(self) -> bool:
-        """Says whether a round can begin without the missing peers, after the timeout."""
+        """Returns whether a round can begin without the missing peers, after the timeout."""
         some = any(self.confirmed_hello(peer) is not None for peer in self.peers)
         return SERVER not in self.peers and some and not self._needs_everybody
 
     def missing(self) -> Party | None:
-        """Returns a missing peer, if the protocol needs everybody."""
+        """Returns a missing peer, if the protocol needs every party; otherwise None."""
         absent = (peer for peer in self.peers if self.is_gone(peer) or not self.is_there(peer))
         return next(absent, None) if self._needs_everybody else None
 
@@ -249,7 +250,7 @@ class Rendezvous:
 
 
 def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
-    """Returns the first difference from a peer's agreement, if its hello has the agreement."""
+    """Returns the first difference to a peer's agreement; None if there is none, or if the hello has no agreement."""
     try:
         theirs = msgspec.json.decode(hello.told, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,12 +1,12 @@
-"""Replay guard for hellos: stamps by which a hello counts once, and only while it is current.
+"""Replay guard for hellos: stamps that make each hello count once, and only while it is current.
 
-A hello may be relayed, and a relay can keep it. It is signed, so a relay cannot change it; stamps prevent a replay. A
-process samples a mark for each peer, and a hello of a peer counts only if it repeats the mark. So a hello to an earlier
-process of ours does not count. Hellos are numbered, and one that arrives after a later one does not count. A process
-that restarts numbers from the beginning: once we have received its hello we sample another mark, so that no earlier
-hello counts.
+A hello may be relayed, and a relay can store it. A signature prevents changes to a hello; stamps prevent its replay. A
+process samples a mark for each peer, and a peer's hello counts only if it repeats the mark. So a hello to an earlier
+process of the same party does not count. Hellos are numbered, and one that arrives after a later one does not count. A
+process that restarts begins to count again. So once its hello was received, another mark is sampled for it, and no
+earlier hello counts any more.
 
-A peer that does not know our mark yet learns it from our answer, and sends its hello again.
+A peer that does not know its mark yet learns it from our answer, and sends its hello again.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ MARK_BYTES = 16
 NUMBER_BYTES = 8
 STAMP_BYTES = 3 * MARK_BYTES + NUMBER_BYTES
 NONE = bytes(MARK_BYTES)
-"""Stands for an unknown mark."""
+"""Mark that stands for an unknown one."""
 
 
 class Stamp(NamedTuple):
@@ -29,9 +29,9 @@ class Stamp(NamedTuple):
     number: int
     """Number of this hello among those of the sender's process."""
     asks: bytes
-    """The mark that the receiver has to repeat."""
+    """Mark that the receiver has to repeat in its next hello."""
     repeats: bytes
-    """The mark that the receiver asked to be repeated."""
+    """Mark that the receiver had asked the sender to repeat."""
 
     @property
     def data(self) -> bytes:
@@ -40,7 +40,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> "Stamp":
-        """Returns the stamp that bytes begin with; raises ValueError if they are too few."""
+        """Returns the stamp at the beginning of some bytes; raises ValueError if there are too few."""
         if len(data) < STAMP_BYTES:
             raise ValueError("this is too short for a stamp")
         middle = MARK_BYTES + NUMBER_BYTES
@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
 
 
 class ReplayGuard:
-    """The marks that a process asks its peers to repeat, and the last stamp of each. They end with the process."""
+    """Marks that this process asks its peers to repeat, and the last stamp of each peer, in memory only."""
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -62,21 +62,22 @@ class ReplayGuard:
         return self._heard[by].asks if by in self._heard else NONE
 
     def stamp(self, to: Party, answered: Stamp | None = None) -> Stamp:
-        """Returns the stamp of our next hello, which may be the answer to one.
+        """Returns the stamp of our next hello, which may be an answer.
 
-        An answer repeats the mark of the hello, whether or not that is fresh: it may be our first to that peer.
+        An answer repeats the mark of the hello that it answers, even if that is not fresh: the peer may not know its
+        own mark from us yet.
         """
         self._count += 1
         repeats = self.expected_mark(to) if answered is None else answered.asks
         return Stamp(self._start, self._count, self._ask(to), repeats)
 
     def is_fresh(self, sender: Party, stamp: Stamp) -> bool:
-        """Says whether an authentic hello of a sender counts; a second copy does not."""
+        """Returns whether an authentic hello of a sender counts. A replayed one does not."""
         if stamp.repeats != self._ask(sender):
             return False
         last = self._heard.get(sender)
         if last is not None and last.start != stamp.start:
-            del self._asks[sender]  # another mark is sampled, which nobody has repeated yet
+            del self._asks[sender]  # so that another mark is sampled, which no earlier hello repeats
         elif last is not None and stamp.number <= last.number:
             return False
         self._heard[sender] = stamp

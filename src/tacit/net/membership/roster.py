@@ -1,7 +1,7 @@
-"""Roster of a federation: its parties and terms, in a file of which every party has the same copy.
+"""Roster of a federation: a file with its parties and terms, of which every party has the same copy.
 
-The file contains no secrets. It has the address and the keys of every party, and the agreed settings, so it is the one
-thing that parties have to receive unchanged.
+The file contains no secrets. It has the address and public keys of every party, and the agreed settings. It is the only
+file that parties have to receive unchanged.
 """
 
 import re
@@ -34,31 +34,31 @@ HEADER = """\
 
 
 LONGEST = 30 * 24 * 3600
-"""Seconds that a deadline may have."""
+"""Longest deadline, in seconds."""
 
 
 class Deadlines(Section, frozen=True, kw_only=True):
-    """How long parties wait, in seconds. Each may have its own."""
+    """Timeouts in seconds. Each party may have its own."""
 
     phase: float = 30.0
-    """For each other's messages, in one phase of a round."""
+    """For messages of one phase of a round."""
     start: float = 600.0
-    """For each other before a round, until they begin it without those who are missing."""
+    """For peers before a round. After it, the round begins without the missing ones, if the protocol allows that."""
     connect: float = 10.0
-    """For a connection."""
+    """For establishing a connection."""
 
 
 class RosterFile(Section, frozen=True, kw_only=True, dict=True):
-    """A federation: its name, its protocol and settings, and the card of everybody in it."""
+    """A federation: its name, its protocol and settings, and the card of every party."""
 
     federation: str
     nonce: str = ""
-    """What no other session has, in hex. Every change draws a new one, so that no session is ever begun twice."""
+    """A random number in hex that is unique to the session. Every change of the roster samples a new one."""
     protocol: str
     adversary: int = 1
-    """How many may collude, for the audit before anything is sent."""
+    """Number of parties that may collude, for the audit before anything is sent."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Those of the protocol."""
+    """Settings of the protocol."""
     deadlines: Deadlines = Deadlines()
     parties: tuple[Card, ...] = ()
     """In the order in which rounds have them. One that is called "server" is the server."""
@@ -69,16 +69,16 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def new(
         cls, federation: str, protocol: str, settings: dict[str, Any], entropy: Entropy, parties: Iterable[Card] = ()
     ) -> "RosterFile":
-        """Returns a roster, which nobody has to be on yet; raises ConfigError with everything that is wrong with it."""
+        """Returns a roster, which may have no parties yet; raises ConfigError with every problem."""
         made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
         return _validate(made.renew(entropy))
 
     @classmethod
     def load(cls, path: str | Path) -> "RosterFile":
-        """Returns a roster that rounds can be run by.
+        """Returns a complete roster from a file.
 
-        Raises ConfigError with everything that is wrong with it or still missing, each with its line, and LeakRefused
-        if its settings would show somebody's vector, as far as can be said without an audit.
+        Raises ConfigError with every problem and everything that is missing, each with its line. Raises LeakRefused if
+        its settings would expose a single vector, as far as that is known without an audit.
         """
         source = ConfigSource.load(path)
         made = cls._read_draft(source, None)
@@ -92,10 +92,10 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def draft(cls, path: str | Path, leaving: Party | None = None) -> "RosterFile":
-        """Returns a roster on which somebody may still be missing.
+        """Returns a roster from a file, in which parties may still be missing.
 
-        Raises ConfigError with everything that is wrong with what there is, but for the card of one who is about to
-        leave it, or to have another one.
+        Raises ConfigError with every problem of its content. Problems with the card of `leaving` are ignored, because
+        that card is about to be removed or replaced.
         """
         return cls._read_draft(ConfigSource.load(path), leaving)
 
@@ -110,7 +110,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return made
 
     def save(self, path: Path) -> None:
-        """Writes the roster in place of the one before, whole or not at all."""
+        """Writes the roster atomically."""
         try:
             replace_file(path, (HEADER + format_toml(self)).encode(), private=False)
         except OSError as error:
@@ -125,14 +125,14 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
 
     @property
     def names(self) -> tuple[Party, ...]:
-        """Those who bring vectors."""
+        """Parties that contribute vectors, without the server."""
         return tuple([card.name for card in self.parties if card.name != SERVER])
 
     @cached_property
     def terms(self) -> Terms:
-        """What the settings mean for those on it.
+        """The terms that follow from the settings for the listed parties.
 
-        Raises ConfigError with all that is still missing, and LeakRefused as `load` does.
+        Raises ConfigError with everything that is missing, and LeakRefused like `load`.
         """
         problems = []
         if not re.fullmatch(f"[0-9a-f]{{{2 * NONCE_BYTES}}}", self.nonce):
@@ -154,38 +154,38 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def members(self) -> Roster:
-        """Everybody's public keys: those of the parties and then, if there is one, of the server."""
+        """Public keys of all members: the parties, followed by the server if there is one."""
         return Roster([self.card_of(party).member for party in self.entry.everyone(self.names)])
 
     def agreement(self, entries: int) -> Agreement:
-        """Returns what is agreed for vectors of that length; raises ConfigError if they do not fit a message."""
+        """Returns the agreement for vectors of a length; raises ConfigError if they do not fit a message."""
         return agree(self.entry, self.terms, self.members, entries, bytes.fromhex(self.nonce))
 
     def card_of(self, party: Party) -> Card:
-        """Returns somebody's card; raises ConfigError for those who are not on the roster."""
+        """Returns a party's card; raises ConfigError if the party is not on the roster."""
         if party not in self._cards:
             there = ", ".join(self._cards) or "nobody"
             raise ConfigError(f"{party} is not on the roster of {self.federation}; there is {there}")
         return self._cards[party]
 
     def address_of(self, party: Party) -> str:
-        """Returns where a party is to be found, as host:port."""
+        """Returns a party's address, as host:port."""
         return self.card_of(party).address
 
     def certificate_of(self, party: Party) -> bytes:
-        """Returns the certificate that a party shows, in PEM."""
+        """Returns the certificate that a party has to present, in PEM."""
         return certificate_pem(self.card_of(party).certificate)
 
     def host_of(self, party: Party) -> str:
-        """Returns the name of the host that a party's certificate is for."""
+        """Returns the host name in a party's certificate."""
         return tls_host(self.card_of(party).member)
 
     def fingerprint_of(self, party: Party) -> str:
-        """Returns the digits to compare with the party by telephone."""
+        """Returns a party's fingerprint, which people compare by telephone."""
         return self.card_of(party).fingerprint
 
     def check(self, mine: Credentials) -> None:
-        """Raises ConfigError, with what to do, unless an identity is on the roster as it is."""
+        """Raises ConfigError, with a remedy, unless the roster has exactly this identity."""
         if mine.name not in self._cards:
             raise ConfigError(
                 f"{mine.name} is not on the roster of {self.federation}; have whoever keeps it add the card, and take "
@@ -204,7 +204,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     # --- changes, each of which begins a new session ---------------------------------------------------------------
 
     def renew(self, entropy: Entropy) -> "RosterFile":
-        """Returns the same federation in a new session."""
+        """Returns the same roster for a new session."""
         return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
 
     def add_party(self, card: Card, entropy: Entropy, *, is_relay: bool = False) -> "RosterFile":
@@ -216,13 +216,13 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return self._with_parties([*self.parties, card], entropy)
 
     def remove_party(self, party: Party, entropy: Entropy) -> "RosterFile":
-        """Returns the roster without somebody, who must be on it."""
+        """Returns the roster without a party, which must be listed."""
         self.card_of(party)
         parties, relays = ([card for card in cards if card.name != party] for cards in (self.parties, self.relays))
         return self._with_parties(parties, entropy, relays)
 
     def replace_card(self, card: Card, entropy: Entropy) -> "RosterFile":
-        """Returns the roster with another card of somebody who is on it."""
+        """Returns the roster with another card for a listed party."""
         before = self.card_of(card.name)
         if card == before:
             raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
@@ -237,10 +237,10 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         relays = self.relays if relays is None else tuple(relays)
         return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties), relays=relays))
 
-    # --- what may be wrong -----------------------------------------------------------------------------------------
+    # --- problems --------------------------------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
-        """Returns why rounds cannot be run by it yet."""
+        """Returns the reasons why no round can be run with this roster yet."""
         try:
             self.check_routes()
         except ConfigError as error:
@@ -250,7 +250,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return []
 
     def problems(self) -> list[Problem]:
-        """Returns everything that is wrong with it, whoever is still missing."""
+        """Returns every problem of the roster, apart from missing parties."""
         found: list[Problem] = []
         if not 1 <= len(self.federation.encode(errors="replace")) <= MAX_NAME or not self.federation.isprintable():
             wanted = f"text of 1 to {MAX_NAME} bytes that prints on one line"
@@ -327,7 +327,7 @@ def _validate(roster: RosterFile) -> RosterFile:
 
 
 def _locate_problem(settings: Mapping[str, Any], problem: str) -> Place:
-    """Returns where a file says what a problem is about: the first thing that it names."""
+    """Returns the path in the file of the first name that a problem mentions."""
     words = re.findall(r"\w+", problem)
     for word in words:
         if word in settings:

@@ -1,8 +1,9 @@
-"""Metrics of a node in the OpenMetrics format, and a small HTTP server for collectors such as Prometheus.
+"""Metrics and health of a node, and a small HTTP server for collectors such as Prometheus and for orchestrators.
 
-The server answers one GET per connection. It hangs up on any other request, on slow ones, and on too many at a time, so
-that rounds are not disturbed. Metrics are not secret, but readers are not authenticated either: by default the server
-listens on this machine only.
+`/metrics` has the metrics in the OpenMetrics format. `/healthz` answers while the process runs. `/readyz` answers 503
+with the reason while the node cannot begin a round. The server answers one GET per connection. It closes the
+connection on any other request, on a slow one, and if there are too many at a time, so that rounds are not disturbed.
+Metrics are not secret, but readers are not authenticated either. So by default the server listens on this machine only.
 """
 
 import asyncio
@@ -18,25 +19,25 @@ from tacit.core.version import RELEASE
 from tacit.net.observability.status import PeerStatus, Status
 from tacit.net.observability.telemetry import BOUNDS, LinkState, Telemetry
 
-if TYPE_CHECKING:  # an extra, which a node without metrics does without
+if TYPE_CHECKING:  # an optional dependency, needed only for metrics
     from prometheus_client.core import GaugeMetricFamily, Metric
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-PATH = "/metrics"
+PATH, ALIVE, READY = "/metrics", "/healthz", "/readyz"
 HERE = "127.0.0.1"
 MOST = 8
 """Most simultaneous connections."""
 PATIENCE = 5.0
-"""Seconds that a connection may take."""
+"""Timeout of a connection, in seconds."""
 LONGEST = 1 << 13
-"""Bytes of the longest request."""
+"""Most bytes of a request."""
 
 
-# --- the text ------------------------------------------------------------------------------------------------------
+# --- OpenMetrics text ----------------------------------------------------------------------------------------------
 
 
 class NodeMetrics:
-    """Collector of a node's metrics, as `prometheus_client` asks for it."""
+    """Collector of a node's metrics, with the interface of `prometheus_client`."""
 
     def __init__(self, telemetry: Telemetry, status: Status, links: Mapping[Party, LinkState]) -> None:
         self._telemetry, self._status, self._links = telemetry, status, links
@@ -116,10 +117,15 @@ def _gauge(name: str, text: str, peers: Iterable[PeerStatus], what: str, unit: s
 
 
 class MetricsEndpoint:
-    """HTTP server that answers with a text."""
+    """HTTP server for the metrics and the health of a node.
 
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
+    Args:
+        text: Returns the metrics.
+        obstacle: Returns the reason why no round can begin, or an empty text.
+    """
+
+    def __init__(self, text: Callable[[], str], obstacle: Callable[[], str] = str) -> None:
+        self._text, self._obstacle = text, obstacle
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.url = ""
@@ -168,16 +174,29 @@ class MetricsEndpoint:
         path, _, spoken = rest.partition(b" ")
         if not spoken.startswith(b"HTTP/1."):
             return _response(HTTPStatus.BAD_REQUEST)
-        if path.partition(b"?")[0] not in (PATH.encode(), b"/"):
+        respond = self._pages().get(path.partition(b"?")[0].decode("ascii", "replace"))
+        if respond is None:
             return _response(HTTPStatus.NOT_FOUND)
         if method not in (b"GET", b"HEAD"):
             return _response(HTTPStatus.METHOD_NOT_ALLOWED)
-        whole = _response(HTTPStatus.OK, self._text().encode(), CONTENT)
+        whole = respond()
         return whole if method == b"GET" else whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    def _pages(self) -> Mapping[str, Callable[[], bytes]]:
+        """Returns what answers each path."""
+
+        def metrics() -> bytes:
+            return _response(HTTPStatus.OK, self._text().encode(), CONTENT)
+
+        def ready() -> bytes:
+            why = self._obstacle()
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n".encode()) if why else _response(HTTPStatus.OK)
+
+        return {PATH: metrics, "/": metrics, ALIVE: lambda: _response(HTTPStatus.OK), READY: ready}
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Returns the first lines of a request, nothing if they are none, or too long."""
+    """Returns the header of a request; empty if it is incomplete or too long."""
     with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return await reader.readuntil(b"\r\n\r\n")
     return b""
@@ -196,7 +215,7 @@ def _response(status: HTTPStatus, body: bytes = b"", kind: str = "text/plain; ch
 
 
 def _place(address: str) -> tuple[str, int]:
-    """Returns host and port; the host is this machine unless it is given."""
+    """Returns host and port of an address; the host defaults to this machine."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in host and host[:1] != "["):
         raise ConfigError(f"metrics at {address!r}: write it as host:port, such as {HERE}:9464")

@@ -1,4 +1,4 @@
-"""Status of a running node, for people. It contains no secrets."""
+"""Status of a running node, for people and programs. It contains no secrets."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class PeerStatus:
     waiting: int
     """Frames that the peer has not acknowledged."""
     missing: float | None
-    """Seconds for which the peer is awaited; None if it is not."""
+    """Seconds for which messages of the peer are awaited; None if none are."""
     trouble: str
     """Reason why the peer cannot be reached, or why its messages are refused; empty if there is none."""
 
@@ -115,7 +115,7 @@ class Status:
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """Writes the status file, if that is possible."""
+    """Writes the status file; does nothing if that is impossible."""
     # It need not survive a crash, and a full disk is reported elsewhere.
     with suppress(OSError):
         replace_file(folder / STATUS, msgspec.json.encode(status), durable=False)

@@ -1,8 +1,8 @@
 """Telemetry of a node: log records of its events, counters, and OpenTelemetry spans.
 
 Records go to the logger `tacit.node` of the standard library. Each is one line for people, with the same content as
-fields for programs: the event, the party, and details. They contain no secrets: only names, addresses, round numbers,
-kinds of messages, times, sizes, and texts of errors, which have no more than these.
+fields for programs: the event, the party, and details. They contain no secrets, only names, addresses, round numbers,
+kinds of messages, times, sizes, and texts of errors, which contain nothing else.
 """
 
 import importlib
@@ -23,11 +23,11 @@ from tacit.core.suite import Party
 from tacit.runtime.round import Round
 
 LOG = logging.getLogger("tacit.node")
-LOG.addHandler(logging.NullHandler())  # or records would go to standard error by default
+LOG.addHandler(logging.NullHandler())  # otherwise records go to standard error by default
 BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Upper bounds of the histogram of phases, in seconds."""
 AVERAGED = "averaged"
-"""Result of a round with an average; the result of another round is the code of its error."""
+"""Result of a round with an average. The result of any other round is the code of its error."""
 
 
 class LinkState(Protocol):
@@ -49,7 +49,7 @@ class Histogram:
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Counts one more."""
+        """Counts one duration."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
@@ -109,7 +109,7 @@ class Telemetry:
         )
 
     def report_disk(self, error: TacitError | None) -> None:
-        """Reports once that the disk fails, or that it works again."""
+        """Reports once that the disk fails, and once that it works again."""
         if error is not None and not self._disk:
             self._log(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
         elif error is None and self._disk:
@@ -143,7 +143,7 @@ class Telemetry:
                     self._unreachable[peer] = line.arrivals
                     self.troubles[peer] += 1
                     self._log(logging.WARNING, "trouble", line.trouble, peer=peer, why=line.trouble)
-            # A link clears its trouble at every sign of life, so only a delivery counts as the end of it.
+            # A link clears its trouble at every sign of life, so only an answered call counts as the end of it.
             elif not line.trouble and line.arrivals > self._unreachable[peer]:
                 del self._unreachable[peer]
                 self._log(logging.WARNING, "trouble-over", f"{peer} is reachable again", peer=peer)
@@ -153,7 +153,7 @@ class Telemetry:
     def report_round(self, round_: Round, *, resumed: bool = False) -> None:
         """Reports the progress of a round since the last call.
 
-        The events of a resumed round before its interruption were reported then.
+        The events of a resumed round before its interruption were reported at that time.
         """
         first = round_ is not self._round
         if not first and self._moved == (round_.waits, round_.over):
@@ -227,18 +227,18 @@ class Telemetry:
             self._log(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
 
 
-# --- lines ---------------------------------------------------------------------------------------------------------
+# --- log lines -----------------------------------------------------------------------------------------------------
 
 
 class JsonLines(logging.Formatter):
-    """Writes a record as one object of JSON: when, how serious, what, its fields, and the line for people."""
+    """Formatter that writes a record as one JSON object: time, level, event, fields, and the line for people."""
 
     converter = staticmethod(gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of a record, whoever's it is."""
+        """Returns the line for a record, of any logger."""
         plain = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
         said = {
             "time": self.formatTime(record),
@@ -253,17 +253,24 @@ class JsonLines(logging.Formatter):
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes lines as long as they can be written."""
+    """Handler that writes lines, and ignores errors of writing."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (a name of the standard library)
-        """Does nothing: on a full disk others have more to say, and nobody may be there to read it."""
+        """Ignores an error of writing: a full disk is reported elsewhere, and nobody may be reading the stream."""
 
 
 def log_lines(*, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:
-    """Has what nodes tell written to a stream, standard error unless told otherwise, and returns the handler.
+    """Writes the log records of nodes to a stream, and returns the handler.
 
-    As JSON it is all of it, one object a line; in words, only what somebody may have to see to. Called again, it takes
-    the place of the handler before. Whoever has set up `logging` needs none of it: the logger is `tacit.node`.
+    >>> handler = log_lines(as_json=True)
+
+    A second call replaces the handler of the first one. Programs that configure `logging` themselves need not call it:
+    the logger is `tacit.node`.
+
+    Args:
+        as_json: Whether to write all records, as one JSON object per line. Otherwise only warnings and errors are
+            written, as text.
+        stream: The stream; standard error by default.
     """
     handler = _Lines(stream)
     handler.setFormatter(JsonLines() if as_json else None)
@@ -278,7 +285,7 @@ def log_lines(*, as_json: bool = False, stream: TextIO | None = None) -> logging
 
 
 class Spans:
-    """The present round as a span of OpenTelemetry, with one for each of its waits below it."""
+    """OpenTelemetry spans of the present round: one for the round, and a child span for each of its waits."""
 
     def __init__(self, trace: Any) -> None:
         self._trace, self._tracer = trace, trace.get_tracer("tacit")
@@ -287,11 +294,11 @@ class Spans:
 
     @classmethod
     def detect(cls) -> "Spans | None":
-        """Returns where spans go; None unless OpenTelemetry is in use here, or its environment variables are set."""
+        """Returns the spans; None unless OpenTelemetry is imported, or its environment variables are set."""
         if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
         try:
-            # By its name, for nobody has to have it.
+            # Imported by name, because it is an optional dependency.
             return cls(importlib.import_module("opentelemetry.trace"))
         except ImportError:
             return None
@@ -308,7 +315,7 @@ class Spans:
             self._wait = self._tracer.start_span("tacit.phase", context, attributes=_prefix_names({"kind": kind}))
 
     def end_wait(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Ends the span of a wait. One that took no time has not begun yet."""
+        """Ends the span of a wait. A wait that took no time has no span yet, so one is begun first."""
         self.wait(kind)
         if self._wait is not None:
             self._wait.set_attributes(_prefix_names(fields))
@@ -316,7 +323,7 @@ class Spans:
             self._wait = None
 
     def end(self, failed: str, fields: Mapping[str, Any] | None = None) -> None:
-        """Ends the span of a round, if there is one, with why it failed."""
+        """Ends the span of a round, if there is one. `failed` is the reason of a failure, or empty."""
         for span in (self._wait, self._round):
             if span is not None:
                 span.set_attributes(_prefix_names(fields or {}) if span is self._round else {})

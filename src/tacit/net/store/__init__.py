@@ -1,1 +1,1 @@
-"""The state of a node on disk: index, log and blobs, written so that a crash loses nothing that was promised."""
+"""State of a node on disk: index, log and blobs, written so that a crash loses no committed data."""

@@ -1,7 +1,7 @@
 """Blob files for long vectors in states. Each blob is written once, and dropped when no state refers to it.
 
-Like the other files of a store they are created once, and overwritten in place: a blob goes to the first free file. Its
-content counts only if the index refers to it, by its digest.
+Like the other files of a store, they are created once and then overwritten in place: a blob is written to the first
+free file. Its content counts only if the index refers to it by its digest.
 """
 
 import os
@@ -19,15 +19,15 @@ NAME = "part."
 
 
 class BlobFiles:
-    """The blobs of one folder. The index has the number of each blob's file."""
+    """The blobs of one folder. The index stores the file number of each blob."""
 
     def __init__(self, folder: Path, opened: Callable[[str], int]) -> None:
-        """Uses files of a folder, which `opened` opens or creates by name."""
+        """Uses blob files of a folder. `opened` opens or creates a file by name."""
         self._folder, self._opened = folder, opened
         self._files = {int(path.name.removeprefix(NAME)): opened(path.name) for path in blob_paths(folder)}
 
     def add(self, apart: Mapping[bytes, Buffer], places: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Writes blobs that have no file yet, and returns the file numbers of all, by digest, once they are on disk."""
+        """Writes blobs that have no file yet. Returns the file numbers of all by digest, once they are on disk."""
         found = {digest: places[digest] for digest in apart if digest in places}
         taken = set(places.values())
         for digest, part in apart.items():
@@ -48,7 +48,7 @@ class BlobFiles:
         return found
 
     def found(self) -> dict[bytes, int]:
-        """Returns the file numbers of all blobs by digest, whether or not the index refers to them."""
+        """Returns the file numbers of all blobs by digest, even of those to which the index does not refer."""
         return {blob_digest(self._read(place)): place for place in self._files}
 
     def drop(self, places: Iterable[int]) -> None:

@@ -1,8 +1,8 @@
-"""Index of a store: the progress of a party, in a few short entries of a database.
+"""Index of a store: the progress of a party, in a few short entries of an SQLite database.
 
-SQLite with a write-ahead log: a commit takes one fsync and is atomic, and another process can read meanwhile. SQLite
-does not detect changed bytes, so every entry has a digest. The peers that were seen, of which there may be many, have a
-row each, and one digest covers all rows in the order in which they were added.
+The database has a write-ahead log: a commit takes one fsync and is atomic, and another process can read at the same
+time. SQLite does not detect changed bytes, so every entry has a digest. Peers that were seen may be many, so each has a
+row, and one digest covers all rows in the order in which they were added.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _TABLES = (
 
 
 class IndexEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of the index, written whole or not at all. There is one of each kind."""
+    """An entry of the index, written atomically. There is one entry of each kind."""
 
     row: ClassVar[str]
     """Name of its row in the database, and part of its digest. It stays when the class is renamed."""
@@ -46,7 +46,7 @@ class StoreOwner(IndexEntry, frozen=True):
     party: Party
     federation: str
     incarnation: bytes
-    """Random identifier of the folder. A folder with another one does not know the earlier messages of the party."""
+    """Random identifier of the folder. With another folder, the party's earlier messages are unknown."""
     key: bytes
     """Secret key of the log's checksums. It never leaves the folder."""
 
@@ -55,7 +55,7 @@ class StoreOwner(IndexEntry, frozen=True):
 
 
 class SeenPeers(IndexEntry, frozen=True):
-    """The peers that were seen, each of which has a row."""
+    """Digest of the rows of all peers that were seen."""
 
     row: ClassVar[str] = "Seen"
 
@@ -73,6 +73,7 @@ class StoredRound(IndexEntry, frozen=True):
     entries: int = 0
     """Length of the vectors."""
     under_way: bool = False
+    """Whether the round is in progress."""
     tip: bytes = b""
     """Tip of the journal, while the round is under way."""
     records: int = 0
@@ -84,7 +85,7 @@ class StoredRound(IndexEntry, frozen=True):
     ended: bool = False
     """Whether the ending is stored."""
     file: int = 0
-    """Number of the log file, of which there are two."""
+    """Number of the log file in use, 0 or 1."""
 
     def __repr__(self) -> str:
         return f"StoredRound(round {self.number}{', under way' if self.under_way else ''})"
@@ -96,10 +97,10 @@ class StoredState(IndexEntry, frozen=True):
     row: ClassVar[str] = "Held"
 
     data: bytes = b""
-    """The state, if it is short. A long one is in the records while the round is under way, and then in a file."""
+    """The state, if it is short. A long state is in the log while a round is in progress, and otherwise in a file."""
     file: FileChecksum = FileChecksum()
     owner: int | None = None
-    """Round number in the encoded state. None for a state from the records, which contains no number and no party."""
+    """Round number in the encoded state; None for a state from the log, which contains no number and no party."""
     parts: dict[bytes, int] = {}
     """File numbers of the blobs of this state, and of the state before the round, by digest."""
 
@@ -108,11 +109,11 @@ class StoredState(IndexEntry, frozen=True):
 
 
 class PastError(TacitError):
-    """Stored error of a round that was given up: its code and its text."""
+    """Error of a round that was given up, restored from its code and text."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.__dict__["code"] = code  # or it would be the code of the class
+        self.__dict__["code"] = code  # otherwise the code of the class applies
 
 
 class StoredEnding(IndexEntry, frozen=True):
@@ -139,7 +140,7 @@ class StoredEnding(IndexEntry, frozen=True):
 
     @classmethod
     def of(cls, ending: Ending, dtype: str, file: FileChecksum) -> "StoredEnding":
-        """Returns the entry of an ending, whose average is in a file."""
+        """Returns the entry for an ending. Its average is stored in a file."""
         return cls(
             ending.party,
             ending.round,
@@ -158,7 +159,7 @@ class StoredEnding(IndexEntry, frozen=True):
         )
 
     def ending(self, average: Vector | None) -> Ending:
-        """Returns the ending, with an average."""
+        """Returns the ending with the given average."""
         return Ending(
             self.party,
             self.round,
@@ -177,7 +178,7 @@ class StoredEnding(IndexEntry, frozen=True):
 
 
 class AdoptedAverage(IndexEntry, frozen=True):
-    """The last average that the party has adopted, which stays when later rounds fail. Its entries are in a file."""
+    """The last average that the party adopted. It stays when later rounds fail. Its vector is in a file."""
 
     row: ClassVar[str] = "Adopted"
 
@@ -186,16 +187,16 @@ class AdoptedAverage(IndexEntry, frozen=True):
     """Type of the average's entries; empty without an average."""
     file: FileChecksum = FileChecksum()
     lineage: bytes = b""
-    """Lineage of a model that has adopted it. The state may have a newer one, of an average that was never stored."""
+    """Lineage of a model that adopts it. The state may have a newer one, of an average that was never stored."""
     is_change: bool = False
-    """Whether it is to be added to a model, and is none itself."""
+    """Whether the vector is a change to add to a model. Otherwise it is a model."""
 
 
 P = TypeVar("P", bound=IndexEntry)
 
 
 class StoreIndex:
-    """The entries, as they were last written."""
+    """Reads and writes the entries of the index."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Opens the index at a path. Calls may come from any thread, one at a time."""
@@ -205,14 +206,14 @@ class StoreIndex:
         self._seen = SeenPeers()
         try:
             if read_only:
-                self._db.execute("BEGIN")  # so that all entries are of one moment
+                self._db.execute("BEGIN")  # so that all entries are read from one snapshot
             else:
                 for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                     self._db.execute(f"PRAGMA {setting}")
             self._version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             tables = int(self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
             self.blank = not self._version and not tables
-            """Whether nothing was ever written."""
+            """Whether nothing was ever written to the database."""
         except BaseException:
             self._db.close()
             raise
@@ -254,30 +255,30 @@ class StoreIndex:
         return msgspec.msgpack.decode(row[0], type=kind)
 
     def write(self, *pages: IndexEntry) -> None:
-        """Replaces the entries of some kinds. They are on disk when it returns."""
+        """Replaces the entries of some kinds. They are on disk when this returns."""
         self._commit(*map(_replace_row, pages))
 
     def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
-        """Returns the incarnation under which a peer was first seen in a session, and stores this one if it is new."""
+        """Returns the incarnation with which a peer was first seen in a session. Stores this one if it is the first."""
         peers = self._load_peers() if self._peers is None else self._peers
         if (session, party) not in peers:
             seen, row = (
                 SeenPeers(_chain_peer(self._seen.tip, session, party, incarnation)),
                 (session, party, incarnation),
             )
-            self._peers = None  # a commit that fails may be on disk all the same, so the rows are read again
+            self._peers = None  # a commit that fails may still be on disk, so the rows are read again
             self._commit(("INSERT INTO peers VALUES (?, ?, ?, ?)", (len(peers), *row)), _replace_row(seen))
             peers[session, party], self._seen = incarnation, seen
         self._peers = peers
         return peers[session, party]
 
     def tidy(self) -> None:
-        """Erases earlier entries. If a reader prevents that now, it is done later."""
+        """Erases earlier entries from the write-ahead log, unless a reader prevents that now."""
         with suppress(sqlite3.OperationalError):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the database."""
         self._db.close()
 
     def _commit(self, *statements: tuple[str, tuple[object, ...]]) -> None:
@@ -311,7 +312,7 @@ def _chain_peer(tip: bytes, session: bytes, party: Party, incarnation: bytes) ->
 
 @dataclass(frozen=True)
 class StoreSummary:
-    """Public content of a folder."""
+    """Public content of a store folder."""
 
     party: Party
     federation: str
@@ -320,7 +321,7 @@ class StoreSummary:
     number: int
     """Number of the last round that was begun."""
     under_way: bool
-    """Whether that round is still under way."""
+    """Whether that round is still in progress."""
     records: int
     """Number of records in its journal."""
     begun: float

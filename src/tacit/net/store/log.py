@@ -1,14 +1,14 @@
 """Log files of a store: the records of the present round, and values that are too long for the index.
 
-They are created once, with the folder, and from then on overwritten in place and truncated. So their names are on disk
-for good, and a write takes one fsync, without a second one for the folder. Their content counts only if the index
-refers to it, and can be overwritten until then.
+The files are created once, with the folder. From then on they are overwritten in place and truncated. So their names
+are permanently on disk, and a write takes one fsync, without a second one for the folder. Their content counts only if
+the index refers to it, and can be overwritten until then.
 
-Every entry has a checksum, because a crash may leave half of one. The checksum is keyed with the folder's own key and
-covers the offset. A long message is written before its sender is authenticated (`RoundStore.stage`). If it is then
-discarded, shorter entries overwrite its front, and only then is the rest truncated. So a crash may leave bytes behind
-the records that an adversary has chosen. Without the key nobody can choose bytes that form an entry, and an entry is
-valid at its own offset only.
+Every entry has a checksum, because a crash may leave half an entry. The checksum is keyed with the folder's own secret
+key and covers the offset. A long message is written before its sender is authenticated (`RoundStore.stage`). If it is
+then discarded, shorter entries overwrite its beginning before the rest is truncated. So after a crash, bytes chosen by
+an adversary may follow the records. Without the key, an adversary cannot choose bytes that form a valid entry, and an
+entry is valid at its own offset only.
 """
 
 import errno
@@ -48,12 +48,12 @@ _FRAME = struct.Struct(f">?Q{_CHECK_BYTES}s")
 _PLACE = struct.Struct(">?QQ")
 _NIL = msgspec.msgpack.encode(None)
 _BLOCK = mmap.PAGESIZE
-"""Unit of offsets and lengths for writes that bypass the page cache."""
+"""Granularity of offsets and lengths in writes that bypass the page cache."""
 
 
 @contextmanager
 def translate_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns disk errors into one line: TransportError, or JournalError if the content is damaged."""
+    """Converts disk errors to an error with one line: TransportError, or JournalError if the content is damaged."""
     try:
         yield
     except OSError as error:
@@ -73,7 +73,7 @@ def damage_error(folder: Path, why: str) -> JournalError:
 
 
 def _line(text: str) -> str:
-    """Returns a text as one printable line. SQLite's errors have several, with names that may be damaged."""
+    """Returns a text as one printable line. SQLite's errors have several lines, and may contain damaged names."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
@@ -83,7 +83,7 @@ def view_octets(vector: Vector) -> memoryview:
 
 
 def _write_at(file: int, at: int, data: Buffer) -> int:
-    """Writes bytes at an offset, and returns the offset of their end."""
+    """Writes bytes at an offset. Returns the offset after them."""
     left = memoryview(data)
     if left.nbytes >= PIECE:
         ahead = -at % _BLOCK
@@ -97,13 +97,13 @@ def _write_at(file: int, at: int, data: Buffer) -> int:
 
 
 def _write_direct(file: int, at: int, data: memoryview) -> int:
-    """Writes whole blocks past the page cache, and returns the number of bytes written: 0 where that is unsupported.
+    """Writes whole blocks past the page cache. Returns the number of bytes written: 0 where that is unsupported.
 
     The page cache would allocate a second copy of every vector, page by page, which costs more than the rest of the
-    write. Nobody reads it from there: long values are read only after a crash.
+    write. The copy would be useless, because long values are read only after a crash.
     """
     whole, done, flags = data.nbytes - data.nbytes % _BLOCK, 0, fcntl.fcntl(file, fcntl.F_GETFL)
-    buffer = memoryview(mmap.mmap(-1, PIECE))  # memory has to be aligned to blocks too
+    buffer = memoryview(mmap.mmap(-1, PIECE))  # the memory must be aligned to blocks too
     try:
         fcntl.fcntl(file, fcntl.F_SETFL, flags | getattr(os, "O_DIRECT", 0))
         while done < whole:
@@ -111,10 +111,10 @@ def _write_direct(file: int, at: int, data: memoryview) -> int:
             buffer[: part.nbytes] = part
             count = os.pwrite(file, buffer[: part.nbytes], at + done)
             done += count - count % _BLOCK
-            if count < _BLOCK:  # the disk is full, which the cached write reports as an error
+            if count < _BLOCK:  # the disk is full; the write through the page cache will report it
                 break
     except OSError as error:
-        if error.errno != errno.EINVAL:  # from file systems that do not support it
+        if error.errno != errno.EINVAL:  # EINVAL: the file system does not support direct writes
             raise
     finally:
         fcntl.fcntl(file, fcntl.F_SETFL, flags)
@@ -148,7 +148,7 @@ class FileChecksum(NamedTuple):
 
 
 def write_file(file: int, data: Buffer) -> None:
-    """Overwrites a file. The bytes are on disk when it returns."""
+    """Overwrites a file. The bytes are on disk when this returns."""
     os.ftruncate(file, _write_at(file, 0, data))
     os.fsync(file)
 
@@ -185,30 +185,30 @@ class LogEntry(NamedTuple):
 class RecordLog:
     """The update of a round, followed by its records.
 
-    The header has the number of the last round that was over before, so that an index of another time is detected. It
-    is written when the folder is created, so a file without a header has been lost.
+    The header has the number of the last round that was over before, so that an older copy of the index is detected. It
+    is written when the folder is created, so a log file without a header has been lost or replaced.
     """
 
     start = _HEAD.size + _CHECK_BYTES
     """Offset of the first entry."""
 
     def __init__(self, file: int, incarnation: bytes, key: bytes) -> None:
-        """Reads and writes a file of a folder, given the folder's incarnation and secret key."""
+        """Uses an open log file. The folder's incarnation and secret key authenticate its content."""
         self._file, self._incarnation, self._key = file, incarnation, key
 
     @classmethod
     def is_unused(cls, file: int) -> bool:
-        """Says whether a file never contained a round, as far as that is visible without the folder's key."""
+        """Returns whether a file never contained a round, as far as that is visible without the folder's key."""
         head, size = bytes(read_at(file, 0, _HEAD.size)), os.fstat(file).st_size
         return size < cls.start or (size == cls.start and not _HEAD.unpack(head)[2])
 
     @property
     def gone(self) -> bool:
-        """Whether the file has no header, so it is not the one that was created with the folder."""
+        """Whether the file has no header, so that it is not the one created with the folder."""
         return os.fstat(self._file).st_size < self.start
 
     def over(self) -> int | None:
-        """Returns the number of the last round that was over; None if the header is damaged or another folder's."""
+        """Returns the number of the last round that was over; None for a damaged header, or that of another folder."""
         head = bytes(read_at(self._file, 0, self.start))
         if len(head) < self.start or head[_HEAD.size :] != _compute_mac((head[: _HEAD.size],), self._key):
             return None
@@ -218,14 +218,14 @@ class RecordLog:
     def clear(self, over: int) -> None:
         """Drops all entries, after a round is over.
 
-        This needs no fsync: until it is on disk, the file has records of a round that is over according to the index.
+        It needs no fsync: until it is on disk, the file has records of a round that is over according to the index.
         """
-        self.cut(self.start)  # first, or they would be mistaken for records of the next round
+        self.cut(self.start)  # first, otherwise the entries could be mistaken for records of the next round
         head = _HEAD.pack(_KIND, self._incarnation, over)
         _write_at(self._file, 0, head + _compute_mac((head,), self._key))
 
     def make(self) -> None:
-        """Writes a header for a folder without rounds. It is on disk when it returns."""
+        """Writes a header for a folder without rounds. It is on disk when this returns."""
         self.clear(0)
         os.fsync(self._file)
 
@@ -235,10 +235,14 @@ class RecordLog:
             os.ftruncate(self._file, end)
 
     def add(self, at: int, *pieces: Sequence[Buffer], ahead: bool = False) -> int:
-        """Writes entries, each of one or more parts, at an offset; returns their end once they are on disk.
+        """Writes entries at an offset. Returns the offset after them once they are on disk.
 
-        An entry that goes `ahead` is the event of the record after it, which has nil in its place. The file is
-        truncated after the entries.
+        The file is truncated after the entries.
+
+        Args:
+            at: The offset.
+            pieces: The entries, each in one or more parts.
+            ahead: Whether the entry is the event of the next record. That record has nil in the place of its event.
         """
         end = at
         try:
@@ -255,7 +259,7 @@ class RecordLog:
         return end
 
     def pieces(self) -> list[LogEntry]:
-        """Returns the valid entries, up to the first that is not."""
+        """Returns the valid entries, up to the first invalid one."""
         found: list[LogEntry] = []
         place, size, event = self.start, os.fstat(self._file).st_size, b""
         while place + _FRAME.size <= size:

@@ -15,7 +15,7 @@ UPDATE_ENTRIES = 2
 
 
 class UpdateMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An update without the numbers of its vector. Entries of 0.2 have no lineage."""
+    """An update without the numbers of its vector. Entries of release 0.2 have no lineage."""
 
     dtype: str
     weight: float
@@ -33,7 +33,7 @@ class UpdateMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
 
 
 def encode_update(entries: int, update: Update | None) -> tuple[bytes, Buffer]:
-    """Returns the two entries of an update, and of the length of the vectors."""
+    """Returns the two log entries of an update and of the length of the vectors."""
     if update is None:
         return msgspec.msgpack.encode((entries, None)), b""
     return msgspec.msgpack.encode((entries, UpdateMetadata.of(update))), view_octets(np.asarray(update.vector))
@@ -54,12 +54,12 @@ def decode_record(record: bytes) -> Record:
 
 
 def without_detached(record: Record) -> Record:
-    """Returns a record without its detached vectors, which are blobs."""
+    """Returns a record without its detached vectors, which are stored as blobs."""
     return msgspec.structs.replace(record, detached={})
 
 
 def state_in(record: Record) -> bytes | None:
-    """Returns the state after a record, if the record has it."""
+    """Returns the state after a record; None if the record does not contain it."""
     if record.state is None and isinstance(record.event, Beginning):
         return record.event.state
     return record.state

@@ -7,36 +7,38 @@
     party = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=unfinished)
 
 A folder has an *index*, a database of short entries: the number of the last round, its session, the tip of its journal,
-the state, the ending. Beside it, each in a file of its own, are the *log* of the present round (its update and its
-records), the *average* that the party adopted last, a *state* that is too long for the index, and *blobs*: vectors in
-a state, which are not written again as long as they do not change. The average and the state, which has its lineage,
-are committed together. There are two logs, so that a server can begin a round while the previous one, which is over, is
-still complete: its average then never takes a file of its own.
+the state, the ending. Beside it are files: the *log* of the present round (its update and its records), the *average*
+that the party adopted last, a *state* that is too long for the index, and *blobs*, which are vectors in a state that
+are not written again while they do not change. The average and the state, which has its lineage, are committed
+together. There are two logs, so that a server can begin a round while the previous one, which is over, is still on
+disk. So its average never needs a file of its own.
 
-**Writes and crashes.** A call of a participant is on disk with two fsyncs, whatever its length: the record is appended
-to the log, and then its tip replaces the previous one in one commit. A long message takes a third, because it is
-written before it is opened in place (`stage`). As the contract of `runtime.round` asks, the tip is stored separately
-from the records. A record names the tip before it, so the record can be written first: wherever a crash interrupts
-this, the newest record is that of the tip, or follows it. A record that follows was not acted upon. It is adopted if it
-is valid, with its tip written before anything is sent, and truncated otherwise. Therefore
+**Writes and crashes.** A call of a participant is on disk after two fsyncs, whatever its length: the record is appended
+to the log, and then one commit replaces the previous tip by the new one. A long message takes a third fsync, because it
+is written before it is opened in place (`stage`). As the contract of `runtime.round` requires, the tip is stored
+separately from the records. A record names the tip before it, so the record can be written first. Wherever a crash
+interrupts this, the newest record is that of the tip, or the one that follows it. No action was performed for a record
+that follows. It is adopted if it is valid, and its tip is written before anything is sent; otherwise it is truncated.
+Therefore
 
 - an older copy of the log ends before the tip, and is refused;
-- an older copy of the index has a tip that several records follow, or a number below that of the last round that was
-  over, which is in the header of the log, and is refused. If one record follows, nothing is lost;
-- an index without logs, of whatever time, is refused: both logs have had a header since they were created;
-- older copies of both, from one moment, are the folder as it was then. Only the peers can detect that, by the round.
+- an older copy of the index has a tip that several records follow, or a number below that of the last finished round in
+  the header of the log, and is refused. If one record follows, nothing is lost;
+- an index without logs, however old, is refused: both logs have had a header since they were created;
+- older copies of both, from the same moment, are the folder as it was then. Only the peers can detect that, by the
+  round number.
 
-A long message is staged before its sender is authenticated, so bytes that an adversary has chosen may follow the
-records. They are never mistaken for a record: `log` says why.
+A long message is staged before its sender is authenticated. So bytes chosen by an adversary may follow the records.
+They are never mistaken for a record, for the reason given in `log`.
 
-**Numbers** and states continue over all sessions of a folder. A number that is used up is never begun again, also not
-after a return to an earlier session: its masks follow from session and number.
+**Numbers** and states continue across all sessions of a folder. A number that is used up is never begun again, even
+after a return to an earlier session, because its masks are derived from session and number.
 
-**Secrets.** A seed and an update are in the log and nowhere else. They are truncated when the round is over or given
-up, and earlier entries are erased from the database and its write-ahead log. Truncated bytes may stay on the disk for a
-while: encrypt the disk against theft.
+**Secrets.** A seed and an update are stored in the log only. They are truncated when the round is over or given up, and
+earlier entries are erased from the database and its write-ahead log. Truncated bytes may stay on the disk for a while:
+encrypt the disk against theft.
 
-One process at a time has a folder open. Clocks are the caller's.
+Only one process at a time can open a folder. Times are given by the caller.
 """
 
 from collections.abc import Mapping
@@ -80,12 +82,12 @@ from tacit.runtime.journal import Beginning, Journal, Record
 
 INCARNATION_BYTES, KEY_BYTES = 16, 32
 SHORT_STATE = 1 << 16
-"""Bytes up to which a state is in the index."""
+"""Most bytes of a state that is stored in the index."""
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Everything that a party resumes from."""
+    """Everything that a party needs to resume."""
 
     party: Party
     number: int
@@ -130,18 +132,18 @@ class StoredAverage(NamedTuple):
     round: int
     vector: Vector
     lineage: bytes
-    """Lineage of a model that has adopted it; empty if the protocol has none."""
+    """Lineage of a model that adopts it; empty if the protocol signs none."""
     is_change: bool
-    """Whether it is to be added to a model, and is none itself."""
+    """Whether the vector is a change to add to a model. Otherwise it is a model."""
 
 
 class RoundStore:
-    """The folder of one party. A call that returns is on disk, and one that raises TransportError can be repeated."""
+    """The folder of one party. Data is on disk when a call returns. After a TransportError, repeat the call."""
 
     def __init__(self, folder: str | Path, party: Party, federation: str) -> None:
         """Opens a folder, or creates it if there is none.
 
-        Raises ConfigError if another process has it open, or if it belongs to another party or federation, and
+        Raises ConfigError if another process has it open, or if it belongs to another party or federation. Raises
         JournalError if it is damaged.
         """
         self._folder, self.party = Path(folder), party
@@ -167,7 +169,7 @@ class RoundStore:
                 sync_folder(folder)
             entropy = SystemEntropy()
             made = StoreOwner(party, federation, entropy.bytes(INCARNATION_BYTES), entropy.bytes(KEY_BYTES))
-            for file in records:  # before the book: where there is one, records without a head are gone
+            for file in records:  # before the index, because an index with headerless logs means that these are lost
                 RecordLog(file, made.incarnation, made.key).make()
             book.make(made, StoredRound(), StoredState())
         book.check()
@@ -179,21 +181,21 @@ class RoundStore:
             )
         self._adopted = book.read(AdoptedAverage, self._adopted_by_ending(book))
         self.incarnation = owner.incarnation
-        """Random identifier of this folder. A folder that replaces it has another one."""
+        """Random identifier of this folder. A folder that replaces it has a different one."""
         self._logs, self._log_end = tuple(RecordLog(file, owner.incarnation, owner.key) for file in records), 0
         if any(each.gone for each in self._logs):
             raise damage_error(self._folder, "its logs are gone, so an older copy of it could not be detected")
         self._blobs = BlobFiles(self._folder, files.open)
         self._staged: tuple[object, int] | None = None
-        """A long message that is on disk already, and the offset of its end."""
+        """The object of a long message that is already on disk, and the offset after it."""
 
     def _adopted_by_ending(self, book: StoreIndex) -> AdoptedAverage:
-        """Returns the average of the last ending, for a folder of 0.2, which kept no other."""
+        """Returns the average of the last ending, for a folder of release 0.2, which stored no other average."""
         told = book.read(StoredEnding) if self._round.ended else None
         return AdoptedAverage() if told is None else AdoptedAverage(told.round, told.dtype, told.file)
 
     def close(self) -> None:
-        """Closes the folder, for others to open."""
+        """Closes the folder, so that another process can open it."""
         if self._open_index is not None:
             self._open_index.close()
             self._open_index = None
@@ -207,12 +209,12 @@ class RoundStore:
         self.close()
 
     def has_begun(self, session: bytes) -> bool:
-        """Says whether the last round that was begun is of this session."""
+        """Returns whether the last round that was begun is of this session."""
         return self._round.session == session
 
     @property
     def entries(self) -> int:
-        """How many entries vectors had in the last round, 0 if there was none."""
+        """Length of the vectors in the last round; 0 if there was none."""
         return self._round.entries
 
     @property
@@ -221,7 +223,7 @@ class RoundStore:
         return self._folder
 
     def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
-        """Returns the incarnation under which a peer was first seen in a session."""
+        """Returns the incarnation with which a peer was first seen in a session."""
         with translate_disk_errors(self._folder):
             return self._index.first_seen(session, party, incarnation)
 
@@ -242,10 +244,10 @@ class RoundStore:
     # --- resuming --------------------------------------------------------------------------------------------------
 
     def load(self, session: bytes) -> ResumePoint:
-        """Returns what to resume from in a session, and cleans up after a crash. Call it before any write.
+        """Returns the data to resume from in a session, and cleans up after a crash. Call it before any write.
 
         Raises JournalError if a round of this session was interrupted and cannot be resumed. A round of another
-        session is kept until the next one is begun.
+        session is kept until the next round is begun.
         """
         with translate_disk_errors(self._folder):
             pieces, broken = self._recover()
@@ -265,9 +267,9 @@ class RoundStore:
             )
 
     def _recover(self) -> tuple[list[LogEntry], JournalError | None]:
-        """Returns the log entries of the present round, and the error if they are damaged; drops leftovers."""
+        """Drops leftovers. Returns the log entries of the present round, and the error if they are damaged."""
         if self._round.under_way and self._other_log.over() == self._round.number:
-            # The other log may have a beginning whose tip was not written, while the previous round was over.
+            # The other log may contain a new round whose tip was not committed, while the previous round was over.
             pieces = self._other_log.pieces()
             if len(pieces) > UPDATE_ENTRIES:
                 self._adopt_beginning(pieces, 1 - self._round.file)
@@ -276,7 +278,7 @@ class RoundStore:
             raise damage_error(self._folder, f"it is an older copy, from before round {over} was over")
         pieces = self._log.pieces()
         if not round_.under_way and (over != round_.number or len(pieces) <= UPDATE_ENTRIES):
-            # No entries, or leftovers of the last round, or half a beginning.
+            # The log is empty, has leftovers of the last round, or has an incomplete first record.
             self._log.clear(round_.number)
             pieces = []
         elif not round_.under_way:
@@ -292,7 +294,7 @@ class RoundStore:
         return pieces, None
 
     def _adopt_beginning(self, pieces: list[LogEntry], file: int) -> None:
-        """Commits a beginning whose tip was not written; raises JournalError if the index is older than that."""
+        """Commits the first record of a round whose tip was not written; raises JournalError for an older index."""
         record = decode_record(pieces[UPDATE_ENTRIES].data)
         event = record.event
         next_ = isinstance(event, Beginning) and event.party == self.party and event.number > self._round.number
@@ -301,7 +303,7 @@ class RoundStore:
         self._advance(record, decode_update(pieces)[0], self._round.last, file, self._blobs.found())
 
     def _adopt_record(self, pieces: list[LogEntry]) -> None:
-        """Commits a last record whose tip was not written; raises JournalError if the records do not fit the tip."""
+        """Commits a last record whose tip was not written; raises JournalError if the records do not match the tip."""
         round_, records = self._round, [piece.data for piece in pieces[UPDATE_ENTRIES:]]
         last = decode_record(records[-1]) if records else None
         if last is None or round_.tip not in (last.digest(), last.before):
@@ -382,16 +384,16 @@ class RoundStore:
         self._clean_up()
 
     def stage(self, message: Buffer) -> None:
-        """Writes a long message that is about to be delivered. It counts only if the next record is about it.
+        """Writes a long message to disk before it is delivered, so that it may be opened in place, in memory.
 
-        So it may be opened in place, in memory. If it is discarded, the next one overwrites it.
+        It counts only if the next record refers to it. If it is discarded, the next message overwrites it.
         """
         with translate_disk_errors(self._folder):
             self._staged = None
             self._staged = memoryview(message).obj, self._log.add(self._next_offset(), (message,), ahead=True)
 
     def record(self, record: Record, at: float = 0.0) -> None:
-        """Writes another record, and its tip."""
+        """Writes another record, and commits its tip."""
         if not self._round.under_way or record.before != self._round.tip:
             raise ConfigError(f"this record does not follow the last of round {self._round.number}")
         with translate_disk_errors(self._folder):
@@ -407,11 +409,11 @@ class RoundStore:
     def finish(
         self, number: int, state: bytes, ending: Ending, at: float = 0.0, apart: Mapping[bytes, Buffer] | None = None
     ) -> None:
-        """Writes the ending of a round, and the state with its party and number, and drops the rest."""
+        """Writes the ending of a round, and the state with its party and number. Drops all other data of the round."""
         self._finish(number, state, ending, at, apart or {})
 
     def give_up(self, number: int, state: bytes, at: float = 0.0, apart: Mapping[bytes, Buffer] | None = None) -> None:
-        """Drops a round, except its number and the last saved state with its party and number."""
+        """Drops a round, except its number, and the last saved state with its party and number."""
         self._finish(number, state, None, at, apart or {})
 
     def _next_offset(self) -> int:
@@ -421,7 +423,7 @@ class RoundStore:
         return self._log_end
 
     def _advance(self, record: Record, entries: int, at: float, file: int, places: dict[bytes, int]) -> None:
-        """Commits a record that is on disk, and the file numbers of the blobs in its states."""
+        """Commits a record that is on disk, with the file numbers of the blobs in its states."""
         round_, event = self._round, record.event
         if isinstance(event, Beginning):
             round_ = StoredRound(event.number, event.session, entries, under_way=True, begun=at, file=file)
@@ -453,7 +455,7 @@ class RoundStore:
     def _end_round(
         self, state: bytes, owner: int | None, ending: Ending | None, at: float, places: dict[bytes, int]
     ) -> None:
-        """Ends a round. The files of state and average are unused while one is under way."""
+        """Ends a round. The files of state and average are not in use while a round is in progress."""
         if len(state) > SHORT_STATE:
             log.write_file(self._state_file, state)
             saved = StoredState(file=log.compute_checksum(state), owner=owner, parts=places)
@@ -479,7 +481,7 @@ class RoundStore:
         self._round, self._saved = round_, saved
 
     def _clean_up(self) -> None:
-        """Drops what is no longer needed. What cannot be dropped now is dropped at the next load."""
+        """Drops data that is no longer needed. If that fails now, it is repeated at the next load."""
         with suppress(OSError):
             self._drop_unused()
             self._other_log.clear(self._round.number - self._round.under_way)

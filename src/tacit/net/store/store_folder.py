@@ -14,10 +14,10 @@ FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, *DA
 
 
 class StoreFolder:
-    """A folder that this process has open, and nobody else."""
+    """A folder that this process has open, locked against other processes."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a folder, or creates it; raises ConfigError if it is in use, or is no folder of a party."""
+        """Opens a folder, or creates it; raises ConfigError if it is in use, or is not the folder of a party."""
         self.path = path
         self._files: list[int] = []
         self._make()
@@ -29,19 +29,19 @@ class StoreFolder:
             raise
 
     def open(self, name: str) -> int:
-        """Returns a file of the folder, which stays open as long as the folder does."""
+        """Opens a file of the folder, which stays open until the folder is closed, and returns its descriptor."""
         self._files.append(open_private(self.path / name))
         return self._files[-1]
 
     def check_database(self) -> None:
-        """Creates the file of the index, and refuses files of the database that are not ours: it opens them itself."""
+        """Creates the index file, and refuses database files of other users: SQLite opens these files by itself."""
         os.close(open_private(self.path / INDEX_FILE))
         for name in DATABASE_FILES:
             if os.path.lexists(self.path / name):
                 os.close(open_private(self.path / name))
 
     def close(self) -> None:
-        """Closes all files, for others to open."""
+        """Closes all files and releases the lock."""
         while self._files:
             os.close(self._files.pop())
 

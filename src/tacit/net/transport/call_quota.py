@@ -1,4 +1,4 @@
-"""Quota of simultaneous calls for each peer, so that one peer's calls never take what another's need."""
+"""Quota of simultaneous calls per peer, so that one peer's calls cannot starve those of another."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -30,5 +30,5 @@ class CallQuota:
             self._calls[peer] -= 1
 
     def count(self, peer: Party) -> int:
-        """Returns how many calls of a peer are in progress."""
+        """Returns the number of a peer's calls in progress."""
         return self._calls[peer]

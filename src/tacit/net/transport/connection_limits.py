@@ -1,7 +1,7 @@
 """Limits on connections and on the calls in each of them.
 
-A connection costs an open file and some 40 KB until its certificate arrives, or it times out. Once it is authenticated
-it is closed when no call was made in it for a while.
+A connection costs an open file and about 40 KB until its certificate arrives, or it times out. An authenticated
+connection is closed if no call was made in it for some time.
 """
 
 import resource
@@ -23,6 +23,6 @@ def connection_options(peers: int, calls: int, patience: float) -> tuple[tuple[s
         ("grpc.server_handshake_timeout_ms", int(1000 * patience)),
         ("grpc.max_allowed_incoming_connections", most if files == resource.RLIM_INFINITY else min(most, files // 2)),
         ("grpc.max_connection_idle_ms", int(1000 * IDLE)),
-        # Twice what is allowed, so that a peer learns that it is refused; more wait on the peer's own side.
+        # Twice the allowed number, so that a peer gets an error for excess calls. Further calls wait at the peer.
         ("grpc.max_concurrent_streams", 2 * calls),
     )

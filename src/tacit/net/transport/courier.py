@@ -53,29 +53,26 @@ from tacit.net.transport.relay import MessageRelay
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
-"""Most simultaneous calls of one peer. More are refused, so that other peers are always served."""
+"""Most simultaneous calls of one peer. Further calls are refused, so that other peers are always served."""
 RELAYED, RELAYED_FRAMES = CALLS // 2, CALLS // 4
 """Most hellos, and frames, to one peer that are relayed at a time. The other calls are for our own messages to it."""
 
 
 class Receiver(Protocol):
-    """The owner of a courier, which takes in frames and hellos."""
+    """Interface of the owner of a courier, which processes frames and hellos."""
 
     def max_frame_bytes(self, sender: Party) -> int:
-        """Returns the length of the longest frame of a sender."""
+        """Returns the length of the longest valid frame of a sender."""
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
-        """Takes in a frame; returns whether it is settled, or is to be sent again later."""
+        """Processes a frame. Returns whether it is settled; otherwise it has to be sent again later."""
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
-    def report_conflict(self, peer: Party, why: str) -> None:
-        """Reports that another process of an outbound-only peer has taken its connection over."""
-
 
 class Courier:
-    """Our end of all links: a server for peers, and a link to each of them."""
+    """Our end of all links: a server for incoming calls, and a link to each peer."""
 
     def __init__(
         self,
@@ -90,6 +87,7 @@ class Courier:
         proxy: Proxy | None = None,
         *,
         is_relay: bool = False,
+        on_conflict: Callable[[Party, str], None] = lambda *_: None,
     ) -> None:
         """Prepares links to all peers.
 
@@ -104,12 +102,13 @@ class Courier:
             hold_at: Peers at which we hold streams open, if we only dial out; None if we listen.
             proxy: The proxy through which we dial.
             is_relay: Whether we only relay, so that all calls are for that.
+            on_conflict: Called with a peer, and a line on it, when another process takes over its connection.
         """
         self._pool = pool or BufferPool()
         self.is_outbound, self.is_relay, self.proxy = hold_at is not None, is_relay, proxy
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
-        """Seconds of the longest pause before something is tried again."""
+        """Longest pause before a retry, in seconds."""
         self._tls, self._peers = tls, {peer.name: peer for peer in peers}
         self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
         self.links: Mapping[Party, PeerLink] = {
@@ -123,6 +122,7 @@ class Courier:
         self._relay = MessageRelay(self.links, patience, receiver.max_frame_bytes, slots)
         self._turns: defaultdict[tuple[Party, Party], asyncio.Lock] = defaultdict(asyncio.Lock)
         """One frame of each sender is taken in at a time from each caller."""
+        self._on_conflict = on_conflict
         self._server: grpc.aio.Server | None = None
         self.addresses: tuple[str, ...] = ()
         """The numeric addresses at which we listen, as host:port."""
@@ -144,7 +144,7 @@ class Courier:
         options = (*OPTIONS, *connection_options(len(self._peers), self._most_calls, self.patience))
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
-        # Only these certificates are accepted; there is no authority that could vouch for others.
+        # Only these certificates are accepted. There is no certificate authority.
         roots = b"".join(peer.certificate for peer in self._peers.values())
         credentials = grpc.ssl_server_credentials(
             [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
@@ -191,7 +191,7 @@ class Courier:
         )
 
     def calls_of(self, peer: Party) -> int:
-        """Returns how many calls of a peer are in progress."""
+        """Returns the number of a peer's calls in progress."""
         return self._calls.count(peer)
 
     def _caller(self, context: Any) -> Party:
@@ -214,7 +214,7 @@ class Courier:
         context: Any,
         take: Callable[[Party, AsyncIterator[bytes]], Awaitable[bytes]],
     ) -> bytes:
-        """Returns the answer to a call, which counts as its caller's until it ends."""
+        """Returns the answer to a call, which counts against its caller's quota until it ends."""
         try:
             caller = self._caller(context)
             with self._calls.hold(caller):
@@ -222,7 +222,7 @@ class Courier:
                 return await take(caller, pieces)
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
-        except TransportError as error:  # of a link to which something is relayed
+        except TransportError as error:  # of the link to the receiver of a relayed call
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         raise AssertionError  # abort raises
 
@@ -241,7 +241,7 @@ class Courier:
         await context.send_initial_metadata(())
         stream = HeldStream(pieces, context.write)
         if link.held.add(opening, stream):
-            self.receiver.report_conflict(
+            self._on_conflict(
                 caller,
                 f"another process has taken over the connection of {caller}; unless {caller} was restarted, two "
                 f"machines use its identity: stop one of them, or make new keys for it (tacit keygen)",
@@ -293,7 +293,7 @@ class Courier:
             self.links[head.sender].retry_now()
 
     async def _first_piece(self, pieces: AsyncIterator[bytes]) -> memoryview:
-        """Returns the first piece of a call; raises FrameRefused if it does not come in time."""
+        """Returns the first piece of a call; raises FrameRefused if it does not arrive in time."""
         try:
             async with asyncio.timeout(self.patience):
                 return memoryview(await anext(pieces, b""))
@@ -342,5 +342,5 @@ async def _resume(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[b
 
 
 def _plain(certificate: bytes) -> bytes:
-    """Returns a certificate in PEM without whitespace, so that two copies compare equal."""
+    """Returns a PEM certificate without whitespace, so that two copies compare equal."""
     return b"".join(certificate.split())

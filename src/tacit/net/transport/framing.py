@@ -1,4 +1,4 @@
-"""Frames, as they travel: a head that says whose they are, for whom and how long, and bytes in pieces behind it."""
+"""Frames in transit: a header with sender, receiver and length, followed by the bytes in pieces."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class Frame(Protocol):
-    """Bytes to send, such as those of a `Post`."""
+    """Interface of bytes to send, such as those of a `Post`."""
 
     @property
     def size(self) -> int:
@@ -48,7 +48,7 @@ class BytesFrame:
 
 
 class FrameRefused(Exception):
-    """A frame that is refused."""
+    """Reason to refuse a frame or a call, with a gRPC status code."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
         super().__init__(why)
@@ -71,7 +71,7 @@ def split_header(data: memoryview) -> tuple[FrameHeader, memoryview]:
 
 
 async def split_frame(head: FrameHeader, frame: Frame) -> AsyncIterator[bytes]:
-    """Yields a header and a frame in pieces, a short frame in one piece."""
+    """Yields a header and a frame in pieces. A short frame is a single piece."""
     if head.size <= PIECE:
         yield join_frame(head, *frame.pieces())
         return

@@ -1,9 +1,9 @@
-"""Addresses at which a node listens: all that its callers may come to, or an error.
+"""Addresses at which a node listens: all that callers may use. If one is taken, that is an error.
 
-gRPC binds as many addresses of a name as it can, and is content with one. A node whose port is taken on IPv4 would then
-listen on IPv6 alone, where nobody calls. So names are resolved here, every address is tried, and one that is taken is
-an error. Addresses that this machine does not have are those of a router or proxy in front of it: then the node listens
-at all addresses of the machine.
+gRPC binds as many addresses of a name as it can, and accepts if only one works. A node whose port is taken on IPv4
+would then listen on IPv6 alone, where nobody calls. So names are resolved here, every address is tried, and a taken one
+is an error. Addresses that this machine does not have belong to a router or proxy in front of it. In that case the node
+listens at all addresses of the machine.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from ipaddress import ip_address
 
 from tacit.core.errors import ConfigError
 
-WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (where the address on the card is not one of this machine)
+WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (used if the address on the card is not one of this machine)
 LOOPBACKS = ("127.0.0.1", "::1")
 TRIES = 20
-"""How many free ports are tried, until one is free at all addresses."""
+"""Most free ports to try until one is free at all addresses."""
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT}
-"""Errors for an address that this machine does not have, and for a family that it does not speak."""
+"""Errors for an address that this machine does not have, or an unsupported address family."""
 
 
 async def find_listen_addresses(address: str) -> list[str]:
-    """Returns the numeric addresses at which to listen, as host:port, for an address that others call.
+    """Returns the numeric addresses, as host:port, at which to listen for calls to an address.
 
     With port 0, all get the same free port.
 
     Raises:
-        ConfigError: One of them is taken, or may not be listened at.
+        ConfigError: One of them is taken, or this user may not listen there.
     """
     host, _, text = address.rpartition(":")
     port = int(text)
@@ -41,9 +41,9 @@ async def find_listen_addresses(address: str) -> list[str]:
 
 
 async def _resolve(host: str) -> list[str]:
-    """Returns the numeric addresses of a host; none if it has none that can be looked up here."""
+    """Returns the numeric addresses of a host; none if it cannot be resolved here."""
     if host == "localhost":
-        return list(LOOPBACKS)  # whatever the resolver says: callers try both
+        return list(LOOPBACKS)  # whatever the resolver returns, because callers try both
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -52,7 +52,7 @@ async def _resolve(host: str) -> list[str]:
 
 
 def _try_all(hosts: list[str], port: int) -> list[str]:
-    """Returns the addresses of this machine among hosts, or all of its addresses; raises OSError if one is taken."""
+    """Returns those hosts that are addresses of this machine, or all its addresses; raises OSError if one is taken."""
     if any(ip_address(host).is_unspecified for host in hosts):
         hosts = []
     found, last = [], WILDCARDS[0]
@@ -62,24 +62,24 @@ def _try_all(hosts: list[str], port: int) -> list[str]:
             port = bound
             found.append(_join(host, port))
         elif not ip_address(host).is_loopback:
-            break  # callers come by way of another machine, to whichever of our addresses that knows
+            break  # another machine forwards calls, to any of our addresses
     else:
         if found:
             return found
     for host in WILDCARDS:
         if bound := _try_address(host, port):
             port, last = bound, host
-    return [_join(last, port)]  # one is enough: to gRPC each of them stands for both families
+    return [_join(last, port)]  # one wildcard is enough: gRPC then listens on both families
 
 
 def _try_address(host: str, port: int) -> int:
     """Returns the port at which an address can be listened at; 0 if this machine does not have the address.
 
-    Raises OSError, with the address as its file name, if that is taken or not allowed.
+    Raises OSError, with the address as its file name, if the address is taken or not allowed.
     """
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-            # As gRPC does: what is left of connections that were closed a moment ago does not count.
+            # As gRPC does, so that connections which were closed a moment ago do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if probe.family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 HELLO_BYTES = 1 << 16
-"""Bytes of the longest hello."""
+"""Most bytes of a hello."""
 FIRST, LONGEST = 0.05, 5.0
-"""Seconds of the first and the longest pause before a retry. No pause is longer than the timeout of a connection:
-where that is a second, so is a phase, and a peer that is back must not be missed for several."""
+"""First and longest pause before a retry, in seconds. No pause is longer than the timeout of a connection: if that is a
+second, so is a phase, and a peer that is back must not be missed for several phases."""
 SLOWEST = 1 << 16
 """Lowest rate of a frame, in bytes per second; the call of a slower sender is aborted."""
 SERVICE = "tacit.v1.Courier"
 SETTLED, LATER = b"settled", b"later"
-"""Answers of a receiver: the frame is settled, or to be sent again later."""
+"""Answers of a receiver: the frame is settled, or has to be sent again later."""
 OPTIONS = (
     ("grpc.max_receive_message_length", PIECE + HELLO_BYTES),
     ("grpc.max_send_message_length", PIECE + HELLO_BYTES),
-    ("grpc.so_reuseport", 0),  # else a second process on the port would be given every other call
+    ("grpc.so_reuseport", 0),  # otherwise a second process on the port would get every other call
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -95,7 +95,7 @@ class PeerLink:
         """Whether a hello to the peer is under way through relays."""
         self._closing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
-        """Background tasks, which nobody may be waiting for."""
+        """Background tasks that may have no waiting caller."""
         self.trouble = ""
         """Reason why the peer cannot be reached directly at present; empty if it can. Without a direct way, it is why
         no relay reaches the peer."""
@@ -125,7 +125,7 @@ class PeerLink:
 
     def discard_before(self, before: int) -> None:
         """Drops queued frames of rounds before a number."""
-        # The first frame may be in transit, which does no harm: it is only not sent again.
+        # The first frame may be in transit. That is harmless: it is just not sent again.
         self._waiting = deque(each for each in self._waiting if each.number >= before)
 
     def retry_now(self) -> None:
@@ -167,7 +167,7 @@ class PeerLink:
         if not self.trouble:
             with suppress(TransportError):
                 return await straight
-        # The direct call is made all the same, so that the link is used again when it works.
+        # The direct call is made in any case, so that the direct link is used again once it works.
         for link in self._relay_links():
             with suppress(TransportError):
                 answer = await link.send_hello(head, said)
@@ -313,7 +313,7 @@ class PeerLink:
                     self._waiting.popleft()
                 first.arrived()
                 pauses = self._courier.backoff()
-                del first  # it may be long, and the next one may take a while
+                del first  # it may be long, and the next frame may take some time to arrive
                 continue
             self._retry.clear()
             try:
@@ -349,7 +349,7 @@ async def _yield_one(message: bytes) -> AsyncIterator[bytes]:
 
 
 def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
-    """Returns why a call failed, and what to do."""
+    """Returns the reason why a call failed, with a remedy."""
     text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
     details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
     if code is grpc.StatusCode.FAILED_PRECONDITION:

@@ -1,25 +1,26 @@
-"""Averaging by ADMM in groups that never meet twice within a gap, without a server (paper 000, SecureD-FL).
+"""Averaging by ADMM, without a server, in groups where no pair meets again before the gap ends (paper 000, SecureD-FL).
 
 In iteration i, with the groups of partition i mod |Π|:
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
-| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ_i | the others of its group g |
+| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ_i | the other peers of its group g |
 | 2 | one peer of g | `GroupSum`: z_g = 1/n Σ_{u∈g} y_u | each peer of the other groups |
 
-Every peer then has z = Σ_g z_g and updates its λ_k. After the first iteration z is off by 2 λ̄⁰/(ρ_1 (ρ_1 + 2)) less
-w̄ ρ_1/(ρ_1 + 2), all λ add up to zero, and each later iteration leaves ρ_i/(ρ_i + 2) of the error.
+Every peer then has z = Σ_g z_g and updates its λ_k. After the first iteration, the error of z is 2 λ̄⁰/(ρ_1 (ρ_1 + 2))
+− w̄ ρ_1/(ρ_1 + 2), and all λ add up to zero. Each later iteration multiplies the error by ρ_i/(ρ_i + 2).
 
-**Who learns what.** A peer learns y_k of those it meets and every group sum. Two y of one peer, or one y and enough
-sums, give its vector, so Theorem III.2 does not hold and more iterations than the pattern protects are refused.
-With `masked=True` the y of a group are masked pairwise and only their sum can be read.
+**Who learns what.** A peer learns y_k of each peer in its group, and every group sum. Two y of one peer, or one y and
+enough sums, determine its vector. So Theorem III.2 does not hold, and more iterations than the pattern protects are
+refused. With `masked=True` the y of a group are masked pairwise, and only their sum is revealed.
 
-**Faults.** None are tolerated: all peers take part in every iteration, and if one is missing the others abort.
+**Faults.** None are tolerated: all peers take part in every iteration, and if one drops out the others abort.
 
-**Deviations.** Numbers travel in the ring (`bits` an entry). The vector carries its weight as one more entry, so that
-the result is the weighted average. Of z_g each peer gets one copy, from the peer of g whose turn it is by its place in
-the group. ρ may change from iteration to iteration, as in the authors' code: the paper has one for all, with which two
-iterations are not enough. λ is kept as it is, and not as λ/ρ, so the updates are those of the paper with ρ_i for ρ.
+**Deviations.** Numbers are sent as ring elements (`bits` per entry). The vector has its weight as a last entry, so the
+result is the weighted average. Each peer of another group receives one copy of z_g; its place in its group determines
+the peer of g that sends it. ρ may differ between iterations, as in the authors' code. The paper has one ρ, with which
+two iterations are not enough. λ is stored unscaled, and not as λ/ρ, so the updates are those of the paper with ρ_i for
+ρ.
 
 **From the paper to the code.**
 
@@ -64,7 +65,7 @@ CURE = (
 
 
 async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
-    """Peer k: the function SecureAggregation of Algorithm 3."""
+    """Coroutine of peer k: the function SecureAggregation of Algorithm 3."""
     del state
     link.cure, settings = CURE, terms.settings
     k, n, ring = link.place, len(link.parties), suite.ring
@@ -88,7 +89,7 @@ async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state
 
 
 async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ...], i: int, y: Vector) -> Vector:
-    """Sends our y to the group and returns the sum of all y in it."""
+    """Sends this peer's y to its group, and returns the sum of all y in the group."""
     others = [link.parties[u] for u in g if link.parties[u] != link.me]
     if terms.settings.masked:
         mask_among(link, suite, y, others, MASK, link.statement("admm mask", b"%d" % i))
@@ -101,7 +102,7 @@ async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ..
 async def other_sums(
     link: Link, suite: Suite, partition: Sequence[tuple[int, ...]], g: tuple[int, ...], i: int, z_g: Vector
 ) -> Vector:
-    """Sends our group's sum to those it is our turn for, and returns the sum of the other groups' sums."""
+    """Sends the group's sum to the peers that this peer is responsible for, and returns the sum of all other groups."""
     k = link.place
     senders = []
     for h in partition:
@@ -127,7 +128,7 @@ class GroupPart(Message, frozen=True, tag="GroupPart"):
 
 
 class GroupSum(Message, frozen=True, tag="GroupSum"):
-    """z_g, the part of one group in the consensus variable."""
+    """z_g, the contribution of one group to the consensus variable z."""
 
     vector: memoryview
     per_entry: ClassVar[int] = 8
@@ -135,7 +136,7 @@ class GroupSum(Message, frozen=True, tag="GroupSum"):
 
 
 def unpack_all(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:
-    """Yields what was received; raises PeerFault at the first of it that is no vector, for all of it is needed."""
+    """Yields the received vectors; raises PeerFault at the first invalid one, because all of them are needed."""
     for party, message in received.items():
         try:
             yield ring.unpack(message.vector, length)

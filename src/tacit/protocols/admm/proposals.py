@@ -7,11 +7,11 @@ from tacit.core.suite import Party
 from tacit.protocols.admm.settings import AdmmTerms
 
 SMALL = 16
-"""ADMM sends most of all, and is proposed to no more peers than these."""
+"""Most peers for which ADMM is proposed. It sends more than any other protocol."""
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields masks among all, and in groups, for few peers."""
+    """Yields settings with masks, for few peers: in a single group, and in small groups."""
     size = colluding + 2
     if parties <= SMALL:
         yield ProposedSettings({"masked": True, "group_size": None}, ReasonCode.ALL_TO_ALL)

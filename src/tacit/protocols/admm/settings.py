@@ -1,4 +1,4 @@
-"""The settings of `admm`, and what they mean for some parties: groups, bounds on y, and how far off the average is."""
+"""Settings and terms of `admm`: groups, bounds on y, and the error of the average."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -21,34 +21,34 @@ from tacit.protocols.shapes.proofs import LEFT, one_sum
 from tacit.vectors.fixedpoint import FixedPoint
 
 SAFE_ITERATIONS = 4
-"""Up to here the audit found nobody exposed to a single peer, in patterns of 9 to 30 peers in threes."""
+"""Most iterations in which the audit found no exposure to a single peer, for 9 to 30 peers in groups of three."""
 MOST_ITERATIONS = 10_000
-"""More are refused: nobody waits for them."""
+"""Most iterations that are accepted, because more take too long."""
 FAR_OFF = 1e-2
-"""What the average may be off by, or by that part of itself, without a word."""
+"""Error of the average, absolute or relative, from which users get a note."""
 COARSE, STRETCHED = 1e-4, 256
-"""How much of it may be rounding without a word, where λ/ρ stretches the ring to so many times the clip."""
+"""Rounding error, and factor by which λ/ρ enlarges the ring's span over the clip, from which users get a note."""
 SLACK = 17 / 16
-"""Room in the ring for what z was rounded by, of which λ collects some."""
+"""Headroom of the ring for the rounding errors of z, which λ accumulates."""
 
 
 def _group_size_from(value: Any) -> Any:
-    return "all" if value is None else value  # files cannot say None
+    return "all" if value is None else value  # configuration files cannot express None
 
 
 class AdmmSettings(Settings, frozen=True, kw_only=True):
     """Settings of `admm`."""
 
     iterations: int | None = None
-    """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart."""
+    """I; unless set, the most that the pattern protects, that an audit found safe, and that the ring can resolve."""
     rho: float | tuple[float, ...] = 0.1
-    """The penalty ρ: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each."""
+    """The penalty ρ, one for all iterations or one for each. Each iteration multiplies the error by ρ/(ρ + 2)."""
     group_size: int | Literal["all"] = 3
-    """The number s of peers in a group; "all" or None for all-to-all communication."""
+    """Number s of peers in a group; "all" or None for a single group of all peers."""
     masked: bool = False
-    """Mask y pairwise inside the group, so that only the group's sum can be read."""
+    """Whether y is masked pairwise within the group, so that only the group's sum is revealed."""
     lambda0: tuple[float, float] = (0.0, 1.0)
-    """The range of λ⁰, which is uniform in it."""
+    """Range of λ⁰, which is sampled uniformly."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"group_size": _group_size_from}
     editor_types: ClassVar[Mapping[str, str]] = {
@@ -57,7 +57,7 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
     }
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        """Returns the problems of these settings for these parties that need no further computation to find."""
         problems = super().problems(parties)
         if self.group_size != "all" and not 2 <= self.group_size <= len(parties):
             problems.append(
@@ -80,12 +80,12 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         return problems
 
     def bind(self, parties: Parties) -> "AdmmTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         if problems := self.problems(parties):
             raise ConfigError(problems)
         n = len(parties)
         pattern = groups(n, n if self.group_size == "all" else self.group_size)
-        # Up to `protected` nobody meets anybody again, but the sums of many groups leak long before the gap ends.
+        # Up to `protected` iterations no pair meets again, but the sums of many groups leak long before the gap ends.
         unharmed = count_protected_iterations(pattern, self.masked)
         if len(pattern.partitions[0]) > 1:
             unharmed = min(unharmed, SAFE_ITERATIONS)
@@ -96,28 +96,28 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         return AdmmTerms(self, parties, pattern, iterations)
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns masks, where there are none."""
+        """Returns `masked=True`, if masks are not set."""
         del dropouts
         return None if self.masked else Remedy("masked", True)
 
     @property
     def given_iterations(self) -> int | None:
-        """How many iterations were given, by their number or by a ρ for each; None for the default."""
+        """Number of iterations given, directly or by a ρ for each; None for the default."""
         return len(self.rho) if isinstance(self.rho, tuple) else self.iterations
 
 
 def count_protected_iterations(pattern: Groups, masked: bool) -> float:
-    """Returns how many iterations a pattern protects: its gap, if anybody sees more than the sum of everybody."""
+    """Returns the number of iterations that a pattern protects: its gap, or infinity if only the total sum is seen."""
     return math.inf if masked and len(pattern.partitions[0]) == 1 else pattern.gap
 
 
 @dataclass(frozen=True)
 class AdmmTerms(Terms):
-    """What the settings of `admm` mean for some parties."""
+    """What the settings of `admm` mean for one roster."""
 
     settings: AdmmSettings
     pattern: Groups
-    """Π, the partitions."""
+    """Π, the partitions into groups."""
     iterations: int
 
     @property
@@ -127,14 +127,14 @@ class AdmmTerms(Terms):
         return rho if isinstance(rho, tuple) else (rho,) * self.iterations
 
     def leaks(self) -> list[str]:
-        """Returns why the settings would show somebody's vector."""
+        """Returns the reasons why a peer would learn a single vector."""
         given, most = self.settings.given_iterations, count_protected_iterations(self.pattern, self.settings.masked)
         if given is None and most < 2:
             return [
                 f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
                 f"use masked=True and group_size=None"
             ]
-        # Under masks nobody sees the vectors of those it meets again, and what sums of groups show is for the audit.
+        # With masks, peers that meet again do not see each other's vectors. Audits examine what sums of groups reveal.
         if given is None or given <= most or self.settings.masked:
             return []
         return [
@@ -143,19 +143,19 @@ class AdmmTerms(Terms):
         ]
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields that the sum of everybody is all there is to see, if all mask with all."""
+        """Yields the argument that only the total sum is revealed, if all peers mask with all."""
         left = len(self.parties) - query.size
         if self.settings.masked and len(self.pattern.partitions[0]) == 1 and left >= LEFT:
             yield one_sum(left)
 
     def exchange(self) -> ExchangePattern:
-        """Returns the groups of each iteration."""
+        """Returns the groups of each iteration, for pictures."""
         partitions = self.pattern.partitions
         phases = (partitions[i % len(partitions)] for i in range(min(self.iterations, MOST_PHASES)))
         return ExchangePattern("groups", tuple(tuple(tuple(map(int, g)) for g in each) for each in phases), "iteration")
 
     def ties(self) -> tuple[NDArray[Any], ...]:
-        """Returns in which iteration peers are in one group. None are twice within the pattern."""
+        """Returns, for each pair, the iteration in which it shares a group. Within the pattern there is at most one."""
         met = np.zeros((len(self.parties), len(self.parties)), dtype=np.int64)
         for i, partition in enumerate(self.pattern.partitions[: self.iterations], start=1):
             for group in partition:
@@ -164,14 +164,14 @@ class AdmmTerms(Terms):
         return (met,)
 
     def steps(self, kind: type[Message]) -> range:
-        """Returns the iterations."""
+        """Returns the iterations, which are the steps of all messages."""
         del kind
         return range(1, self.iterations + 1)
 
-    # --- rounding: how far off the average may be, and bounds on y ---------------------------------------------------
+    # --- accuracy: the error of the average, and bounds on y ---------------------------------------------------------
 
     def notes(self) -> list[str]:
-        """Returns how far from the average the result may be."""
+        """Returns remarks on the accuracy of the result."""
         settings, span = self.settings, self.span
         drawn, rest = self.off
         notes = []
@@ -190,35 +190,36 @@ class AdmmTerms(Terms):
 
     @property
     def off(self) -> tuple[float, float]:
-        """By how much the average is off at most: so much, of λ⁰, and by so much of itself."""
+        """Largest error of the average: the absolute part, due to λ⁰, and the part relative to the average."""
         first, *later = self.rhos
         rest = math.prod(rho / (rho + 2) for rho in later)
         return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
 
     @property
     def rounded(self) -> float:
-        """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
+        """Largest error of the average from rounding each of the n parts of z, in every iteration."""
         step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
         off, before, last = 0.0, 0.0, math.inf
         for rho, stretch in zip(self.rhos, self.stretches, strict=True):
             new = len(self.parties) * step / stretch / (1 if self.settings.stochastic else 2)
-            # The mean of λ is then as far from zero as ρ times what z was rounded by, and y has that over the next ρ.
+            # The mean of λ is then off by ρ times the rounding error of z, and y by that over the next ρ.
             off = off * rho / (2 + rho) + (2 * last / (rho * (2 + rho)) * before if before else 0.0) + new
             before, last = new, rho
         return off
 
     @property
     def amplifies(self) -> float:
-        """By how much ρ ever falls: what z was rounded by is in λ times the one, and then in y over the other."""
+        """Largest decrease of ρ, as a factor. λ holds the rounding error of z times an earlier ρ, and y divides by a
+        later one."""
         highest = accumulate(self.rhos, max)
         return max(before / rho for before, rho in zip(highest, self.rhos, strict=True))
 
     @cached_property
     def spans(self) -> tuple[float, ...]:
-        """A bound on y in each iteration.
+        """Bound on |y| in each iteration.
 
-        y = (2 w + ρ z)/(2 + ρ) + 2 λ/(ρ (2 + ρ)). All λ are 2 (w − w̄) ρ/(2 + ρ) plus 2/(2 + ρ) of what they were, less
-        the mean of that; and z is as much of w̄ as x is of w.
+        y = (2 w + ρ z)/(2 + ρ) + 2 λ/(ρ (2 + ρ)). Each λ is 2 (w − w̄) ρ/(2 + ρ) plus 2/(2 + ρ) of its former value,
+        minus the mean of that. The factor of w̄ in z is that of w in x.
         """
         settings, (low, high) = self.settings, self.settings.lambda0
         w = max(settings.reach, 1.0) if settings.weighted else settings.reach  # the weight is an entry too
@@ -233,18 +234,18 @@ class AdmmTerms(Terms):
 
     @property
     def span(self) -> float:
-        """The largest of these."""
+        """The largest bound on |y| of all iterations."""
         return max(self.spans)
 
     @cached_property
     def stretches(self) -> tuple[float, ...]:
-        """By what y is multiplied in each iteration to fill the ring: powers of two, which round nothing.
+        """Factor for y in each iteration that fills the ring. It is a power of two, which causes no rounding.
 
-        What z is rounded by in one iteration comes back in the next, ρ_i/ρ_{i+1} times as large.
+        The rounding error of z in one iteration appears in the next one, multiplied by ρ_i/ρ_{i+1}.
         """
         return tuple(2.0 ** math.floor(math.log2(self.span / span)) for span in self.spans)
 
     @property
     def summands(self) -> int:
-        """2: what is summed is y/n, so the sum is within the clip; twice that leaves room for rounding."""
+        """2: the parts y/n add up to at most one clip, and the factor 2 leaves headroom for rounding."""
         return 2

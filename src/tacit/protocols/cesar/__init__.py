@@ -5,34 +5,32 @@ Each node k receives from its neighbours View(k). For one receiver k:
 | step | who | sends | to |
 | --- | --- | --- | --- |
 | prestep | i ∈ View(k) | `Selection`: I_i, as a seed or a set | k |
-| | k | `Turn`: who takes part, and what i needs of their I_j | each of them |
-| masking | i | `Masked`: the entries that at least s others share too, under pairwise masks and a self mask | k |
-| redo | k | `Turn` for those who delivered, if somebody did not; back to masking | each of them |
-| release | k | `Turn` with nothing in it but `complete` | each of them |
-| | i | `Release`: the seed of its self mask for this one attempt | k |
+| | k | `Turn`: the members, and what i needs to know of their I_j | each member |
+| masking | i | `Masked`: the entries that at least s other members share, with pairwise masks and a self mask | k |
+| redo | k | `Turn` for the members that delivered, if one did not; then masking again | each member |
+| release | k | `Turn` that contains only `complete` | each member |
+| | i | `Release`: the seed of its self mask for this attempt | k |
 
-**Who learns what.** Node k learns, at each entry, the sum of p_ki v_i over those of its neighbours that share it, if
-there are s + 1 or more, and nothing of the others. What can be inferred from the sums of several receivers is not
-prevented by masks (Theorem 5 of the paper is false): it depends on the graph. Index information: with "random"
-everybody may know everybody's selection, it says nothing about the data. With "topk" a selection is data: k learns I_i
-of its neighbours, and i learns which entries of I_i each other neighbour of k selected too. Nobody else learns any of
-it.
+**Who learns what.** At each entry, node k learns the sum of p_ki v_i over the neighbours that share the entry, if there
+are at least s + 1, and nothing otherwise. Masks do not prevent inference from the sums of several receivers (Theorem 5
+of the paper is false): that depends on the graph. Index information: with "random", every node may know every
+selection, which says nothing about the data. With "topk" a selection is data. Then k learns I_i of its neighbours, and
+i learns which entries of I_i each other neighbour of k selected too. No other node learns any of it.
 
-**Faults.** If a neighbour drops out the round is redone without it, without a new prestep, and never with fewer than s
-+ 1. If one drops out between its masked model and its release, node k goes without its neighbours in this round.
+**Faults.** If a neighbour drops out, the round is redone without it, without a new prestep, and never with fewer than
+s + 1 neighbours. If one drops out between its masked model and its release, node k gets no sum in this round.
 
 **Deviations.**
 - *Masks are fresh for each receiver, attempt, set and positions*, keyed by the two identities instead of by seeds sent
-  in the prestep. Colluding receivers cannot difference them, a mask agreed for one set does not cancel in another, and
-  a receiver that lies about who selected what cannot lay the entries of one sender over other entries of another.
-- *A masked model also carries a self mask*, whose seed its sender releases once. A message that comes late, after a
+  in the prestep. So colluding receivers cannot compare them, and a mask agreed for one set does not cancel in another.
+  A receiver that lies about selections cannot align one sender's entries with another's other entries.
+- *A masked model also carries a self mask*, whose seed its sender releases once. A message that arrives late, after a
   redo without its sender, stays masked; otherwise the two sums would differ by exactly one model.
-- *The common neighbour passes selections on*, instead of every pair of second-degree neighbours exchanging them. The
-  paper does so where there is no direct link. It costs less, and i learns only how I_j overlaps with its own
-  selection.
+- *The common neighbour forwards selections*, instead of every pair of second-degree neighbours exchanging them. The
+  paper does so where there is no direct link. It costs less, and i learns only how I_j overlaps with its own selection.
 - *No index sets travel with the masked models*: k computes them from the selections, as the senders do.
-- *Weights are those of Metropolis and Hastings*, which in a regular graph are the 1/(δ + 1) of Algorithm 4.
-- *Numbers are in a ring* whose scale fits them, in place of six decimals.
+- *Weights are Metropolis-Hastings weights*, which in a regular graph are the 1/(δ + 1) of Algorithm 4.
+- *Numbers are ring elements* with a fitting scale, instead of six decimals.
 
 **From the paper to the code.**
 
@@ -63,7 +61,7 @@ from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mix_
 
 
 async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: GraphState) -> Average:
-    """A node, which is a sender N_i to each of its neighbours and their receiver N_k at once."""
+    """Coroutine of a node, which is a sender N_i to each neighbour and a receiver N_k from each neighbour."""
     at, vector = Neighbourhood(link, terms), update.vector
     bits, selection = select_entries(link, suite, terms, vector, state)
     sending = Sending(link, suite, terms, at, vector, bits, selection)
@@ -75,7 +73,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
     for attempt in range(1, ATTEMPTS + 2):
         if not receiving.done:
             await receiving.ask(attempt)
-        # Whoever waits for a node that is gone keeps others waiting, hence patience that doubles from wait to wait.
+        # A node that waits for a dropped-out node delays others, so each attempt waits longer than the one before.
         asking = [link.parties[k] for k in sending.receivers]
         turns = await link.gather(Turn, asking, 0, step=attempt, patience=2 * 4 ** (attempt - 1))
         await sending.answer(turns, attempt)

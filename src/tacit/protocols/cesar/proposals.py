@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-    """Yields the arguments whose conditions are met."""
+    """Yields the privacy arguments whose conditions hold."""
     n, c = len(terms.parties), query.size
     received = graphs.adjacency(terms.graph)
-    # Of an entry that is sent at all, s + 1 others share it with each receiver.
+    # An entry is sent only if s + 1 neighbours of each receiver share it.
     fewest = terms.settings.masking + 1
     if is_complete(received) and n - c >= LEFT:
         left = fewest - (c - 1) if terms.selective else n - c
@@ -36,7 +36,7 @@ def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[Privacy
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields a regular graph in which any so many that collude share few neighbours."""
+    """Yields a regular graph in which any `colluding` nodes share few neighbours."""
     for girth in range(3 if colluding == 1 else 5 if colluding == 2 else 7, 2, -1):
         graph = _regular(parties, max(colluding + 1, 3), girth)
         if graph is not None:

@@ -1,4 +1,4 @@
-"""Node k of `cesar` as a receiver: who is still in, what they share, and what they sent."""
+"""Node k of `cesar` as a receiver: the remaining members, their selections, and their masked models."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,40 +22,40 @@ from tacit.vectors.index_sets import Mask
 
 
 class Receiving:
-    """What node k has heard so far."""
+    """State of node k as a receiver in one round."""
 
     def __init__(self, link: Link, suite: Suite, terms: CesarTerms, at: Neighbourhood, entries: int) -> None:
         self.link, self.suite, self.terms, self.at, self.entries = link, suite, terms, at, entries
         self.selections: dict[int, bytes] = {}
         self.bits: dict[int, Bits] = {}
-        """The entries that each neighbour selected."""
+        """Entries that each neighbour selected."""
         self.kept: dict[int, Bits] = {}
-        """The entries that each neighbour sends: those that enough others share too."""
+        """Entries that each neighbour sends: those that enough other members share."""
         self.listening = list(at.view)
         self.complete = self.done = False
         self.heard: dict[int, Bits] = {}
-        """The entries received from each neighbour, once the round is complete."""
+        """Entries received from each neighbour, once the round is complete."""
         self._sum: Vector = suite.ring.zeros(0)
-        """The sum of what all neighbours sent, with their self masks."""
+        """Sum of all received models, with their self masks."""
         self._places: dict[int, NDArray[np.int32] | None] = {}
-        """The positions at which each neighbour's entries were added; None for all."""
+        """Positions at which each neighbour's entries were added; None for all."""
 
     @property
     def total(self) -> Vector:
-        """The sum of what was received, in the end."""
+        """The sum of the received models, without masks; zeros if the round did not complete."""
         return self._sum if self.heard else self.suite.ring.zeros(self.entries)
 
     @property
     def contributors(self) -> list[int]:
-        """The neighbours with an entry in the sum. Of others, nobody shared any entry often enough."""
+        """Neighbours with an entry in the sum. Of the others, no entry was shared often enough."""
         return [i for i, bits in self.heard.items() if bits.any()]
 
     def mask(self, i: int) -> Mask:
-        """Returns what a member selected."""
+        """Returns the selection of a member as a mask."""
         return unpack_mask(self.bits[i], self.entries)
 
     def prestep(self, received: dict[Party, Selection]) -> None:
-        """Takes in what the neighbours selected."""
+        """Stores the selections of the neighbours."""
         for party, message in received.items():
             i = self.link.parties.place(party)
             try:
@@ -65,7 +65,7 @@ class Receiving:
                 self.link.exclude(party, Drop.MALFORMED)
 
     async def ask(self, attempt: int) -> None:
-        """Sends each neighbour its turn: to send, to release, or, if it is left out, to wait for us no longer."""
+        """Sends each neighbour its turn: to send a masked model, to release its seed, or to stop waiting."""
         asking = not self.complete and len(self.selections) > self.terms.settings.masking and attempt <= ATTEMPTS
         for i in self.listening:
             member = i in self.selections
@@ -75,7 +75,7 @@ class Receiving:
         self.done = not asking and not self.complete
 
     def describe_others(self, i: int) -> dict[int, bytes]:
-        """Returns what member i needs to know of the others: their seeds, or how their sets overlap with its own."""
+        """Returns what member i must know of the selections: all seeds, or how other sets overlap with its own."""
         if not self.terms.shows_data:
             return self.selections
         own = np.flatnonzero(self.mask(i))
@@ -83,7 +83,7 @@ class Receiving:
         return {i: b"", **others}
 
     async def collect(self, attempt: int) -> None:
-        """Gathers masked models, and thereafter the releases."""
+        """Gathers masked models or, if these are complete, the releases."""
         place = self.link.parties.place
         members = self.link.parties.names_at(self.selections)
         if self.complete:
@@ -99,7 +99,7 @@ class Receiving:
         self.add(await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt))
 
     def add(self, received: dict[Party, Masked]) -> None:
-        """Adds up what was delivered, if that is all there is to come; otherwise those who delivered are left."""
+        """Sums the delivered models if all members delivered; otherwise only those that delivered stay members."""
         delivered: dict[int, Vector] = {}
         for party in tuple(received):
             i = self.link.parties.place(party)
@@ -109,7 +109,7 @@ class Receiving:
                 self.link.exclude(party, Drop.MALFORMED)
         self.complete = len(delivered) == len(self.selections)
         if self.complete:
-            # At once, so that what all of them sent need not be held until the last of them releases.
+            # Summed before the releases arrive, so that the single models need not be kept in memory.
             total = self._sum = self.suite.ring.zeros(self.entries)
             self._places = {i: add_at(total, self.kept[i], delivered.pop(i)) for i in tuple(delivered)}
         else:
@@ -117,7 +117,7 @@ class Receiving:
             self.selections = {i: self.selections[i] for i in delivered}
 
     def unmask(self, seeds: dict[int, Secret]) -> None:
-        """Takes the self masks off the sum, in which the pairwise masks cancel."""
+        """Subtracts the self masks from the sum. The pairwise masks already cancelled."""
         for i, seed in seeds.items():
             places, mask = self._places[i], self.suite.stream(seed, self._sum, count_entries(self.kept[i]))
             if places is None:

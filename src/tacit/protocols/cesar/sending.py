@@ -1,4 +1,4 @@
-"""Node i of `cesar` as a sender: one masked model for each neighbour k that asks for it, and one release each."""
+"""Node i of `cesar` as a sender: a masked model for each neighbour k that asks, and one release for each."""
 
 import hashlib
 from collections.abc import Collection
@@ -24,12 +24,12 @@ from tacit.vectors.index_sets import Mask, Positions
 
 
 def positions(entries: Positions) -> bytes:
-    """Returns what stands for some positions. A mask is for these alone, so no lie can line it up with others."""
+    """Returns a digest of some positions. It is part of the mask's key, so a mask fits these positions only."""
     return hashlib.sha256(entries.astype("<u4").tobytes()).digest()
 
 
 class Sending:
-    """What node i has to send, and to whom it still may."""
+    """State of node i as a sender in one round."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class Sending:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.bits = len(vector), bits
         self.shared = take_entries(suite.ring, vector, bits, terms.settings.clip)
-        # If there is chance in it, it is encoded once for all attempts; otherwise it need not be held in between.
+        # If encoding is randomized, it is done once for all attempts. Otherwise the result need not be kept.
         self.encoded = encode_by_weight(suite.ring, at, self.shared) if suite.ring.draws else {}
         self.receivers = list(at.view)
-        # All of them at once, so that none depends on the order in which turns come.
+        # All seeds are sampled now, so that none depends on the order in which turns arrive.
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
         self.used: dict[int, Secret] = {}
 
     def find_own(self) -> Positions | None:
-        """Returns the positions of the entries that we selected; None for all."""
-        # NumPy takes entries at positions several times as fast as those under a mask.
+        """Returns the positions of this node's selected entries; None for all."""
+        # NumPy takes entries by position several times as fast as by mask.
         return np.flatnonzero(unpack_mask(self.bits, self.entries)) if self.terms.selective else None
 
     async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
-        """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
+        """Answers each receiver's turn, and removes the receivers that need nothing more."""
         own = self.find_own()
         for k in list(self.receivers):
             party = self.link.parties[k]
@@ -72,14 +72,14 @@ class Sending:
                     await self.link.send(party, Masked(memoryview(masked)), step=attempt)
                 continue
             self.receivers.remove(k)
-            # Only here does a seed leave us, and never a second one for the same receiver.
+            # A seed is sent only here, and never a second one to the same receiver.
             if turn is not None and turn.complete and k in self.used:
                 await self.link.send(party, Release(self.used[k].reveal()), step=attempt)
         if not self.suite.ring.draws:
             self.encoded.clear()
 
     def may_send(self, k: int, members: Collection[int]) -> bool:
-        """Says whether a turn of k is one that we may take part in."""
+        """Returns whether this node may take part in a turn of k with these members."""
         enough = self.at.me in members and len(members) > self.terms.settings.masking
         return enough and set(self.terms.graph[k]).issuperset(members)
 
@@ -91,10 +91,10 @@ class Sending:
         self.encoded = self.encoded or encode_by_weight(ring, self.at, self.shared)
         w = self.encoded[self.at.weight(k)].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
-        # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
+        # Positions follow from all seeds, if selections are random: our own seed, and the others' as k forwarded them.
         seeds = frame_parts(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))
         for j, cover in covers.items():
-            # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
+            # Both nodes of a pair find the same entries, because an entry is masked equally often at both (Lemma 3).
             common = cover & kept
             chosen = own if self.terms.shows_data else None
             where = seeds if chosen is None else positions(chosen.take(np.flatnonzero(common)))
@@ -108,7 +108,7 @@ class Sending:
         return ring.pack(w)
 
     def overlaps(self, turn: Turn, own: Positions | None) -> dict[int, Mask]:
-        """Returns, for each other member, which of our own entries it shares too."""
+        """Returns, for each other member, a mask over our selected entries that shows which ones it shares."""
         others = {j: data for j, data in turn.selections.items() if j != self.at.me}
         if self.terms.shows_data:
             return {j: index_sets.decode_mask(data, len(self.shared)) for j, data in others.items()}

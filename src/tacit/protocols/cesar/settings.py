@@ -1,4 +1,4 @@
-"""The settings and messages of `cesar`, and what senders and receivers compute alike."""
+"""Settings, messages and terms of `cesar`, which senders and receivers share."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from tacit.protocols.cesar.proposals import arguments_of
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
 
 ATTEMPTS = 3
-"""How often a receiver may ask: once, and again after each time that somebody did not deliver."""
+"""Most attempts of a receiver: the first, and a new one each time that a member did not deliver."""
 MASK = "tacit/cesar/v1/mask"
 
 
 class Selection(Message, frozen=True, tag="Selection"):
-    """I_i: the seed it is drawn from, or the set, or nothing for all."""
+    """I_i: the seed from which it is sampled, the set itself, or nothing if all entries are selected."""
 
     indices: bytes
     per_entry: ClassVar[int] = 2
@@ -27,7 +27,7 @@ class Selection(Message, frozen=True, tag="Selection"):
 
 
 class Turn(Message, frozen=True, tag="Turn"):
-    """From receiver k: those who take part, each with what it shares; or that all is there, to be released."""
+    """From receiver k: the members with their selections, or `complete` when all models are there to be released."""
 
     selections: dict[int, bytes]
     complete: bool = False
@@ -36,12 +36,12 @@ class Turn(Message, frozen=True, tag="Turn"):
 
     @classmethod
     def limit(cls, parties: int, entries: int) -> int:
-        """Returns the most a turn may take: a set of entries for each neighbour."""
+        """Returns the largest valid size, which allows a set of entries for each neighbour."""
         return super().limit(parties, entries) + parties * (entries // 4)
 
 
 class Masked(Message, frozen=True, tag="Masked"):
-    """w_{k←i}, useless without every other model of its set and every release."""
+    """w_{k←i}. It is useless without every other model of its set and every release."""
 
     vector: memoryview
     per_entry: ClassVar[int] = 8
@@ -49,7 +49,7 @@ class Masked(Message, frozen=True, tag="Masked"):
 
 
 class Release(Message, frozen=True, tag="Release"):
-    """The seed of the sender's self mask, for one attempt only."""
+    """The seed of the sender's self mask, for one attempt."""
 
     seed: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
@@ -58,7 +58,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
     """Settings of `cesar`."""
 
     masking: int = 1
-    """The masking requirement s: how many others' masks must cover an entry before it is sent."""
+    """The masking requirement s: the number of other nodes whose masks must cover an entry before it is sent."""
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
@@ -66,11 +66,11 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
         return super().problems(parties) + unmasked
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns the masking requirement, if sums are too small after dropouts."""
+        """Returns the masking requirement, if dropouts make sums too small."""
         return Remedy("masking") if dropouts else None
 
     def bind(self, parties: Parties) -> "CesarTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         graph = self.draw_graph(parties)
         degrees = dict(graph.degree)
         thin = [parties[i] for i in range(len(parties)) if degrees[i] < self.masking + 1]
@@ -87,26 +87,29 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CesarTerms(GraphTerms):
-    """What the settings of `cesar` mean for some parties."""
+    """What the settings of `cesar` mean for one roster."""
 
     settings: CesarSettings
 
     @property
     def work(self) -> int:
-        """At every receiver, its neighbours mask in pairs."""
+        """The sum of squared degrees: at every receiver, all pairs of its neighbours agree on masks."""
         return sum(degree**2 for degree in self.degrees)
 
     def worst_dropouts(
         self, coalition: Collection[Party], others: int
     ) -> tuple[Collection[Party], Collection[Party]] | None:
-        """Returns all but the member with most members around it, those, and as few others as it may still hear."""
+        """Returns the parties to take offline so that a member k receives the smallest sum that it may.
+
+        k is the member with the most other members among its neighbours. These stay, with as few others as possible.
+        """
         members = {place for place, party in enumerate(self.parties) if party in coalition}
         near = {k: [i for i in self.view(k) if i in members] for k in sorted(members)}
         if not near:
             return None
         k = max(near, key=lambda each: len(near[each]))
         if len(near[k]) + max(others, 2) <= self.settings.masking + 1:
-            return None  # two others are in whatever it hears
+            return None  # every sum that it receives has two others in it
         heard = [*near[k], *(i for i in self.view(k) if i not in members)][
             : max(self.settings.masking + 1, len(near[k]) + others)
         ]
@@ -114,14 +117,15 @@ class CesarTerms(GraphTerms):
         return (self.parties.names_at(sorted(away)), ()) if away else None
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields what is proved of the sums of neighbours."""
+        """Yields what is proved about sums of neighbours."""
         return arguments_of(self, query)
 
     def fewest_contributors(self, coalition: Collection[Party]) -> int:
-        """Returns how many others' noise is, at least, in whatever a coalition may see, whoever drops out.
+        """Returns the fewest contributors outside a coalition whose noise protects what the coalition sees.
 
-        Two receivers that miss different ones can compare their sums, which have the same noise, and so can whoever
-        hears links. In one sum, those who weigh differently do not hide each other.
+        It is 1 for several members or for an eavesdropper. They can compare the sums of two receivers, which miss
+        different neighbours but have the same noise. It is also 1 if neighbours have different weights in a sum,
+        because those do not hide each other.
         """
         members = {place for place, party in enumerate(self.parties) if party in coalition}
         if len(members) != 1 or ONLOOKER in coalition:
@@ -130,7 +134,7 @@ class CesarTerms(GraphTerms):
         return self.settings.masking + 1 if len({self.weight(i, k) for i in self.view(k)}) == 1 else 1
 
     def steps(self, kind: type[Message]) -> range:
-        """Returns the attempts at which messages of a kind are due."""
+        """Returns the attempts in which messages of a kind are expected."""
         if kind is Turn:
             return range(1, ATTEMPTS + 2)
         if kind is Masked:

@@ -2,28 +2,28 @@
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
-| 1 | client i | `Mass`: p_ji x_i and p_ji y_i, on top of all it sent before | each j that it sends to in this round |
+| 1 | client i | `Mass`: p_ji x_i and p_ji y_i, plus all it sent on this link before | each receiver j of this round |
 
-Client i then has z_i = Σ p_ij x_j and y_i = Σ p_ij y_j, and its model is w_i = z_i / y_i. What the caller does to the
+Client i then has z_i = Σ p_ij x_j and y_i = Σ p_ij y_j, and its model is w_i = z_i / y_i. The caller's change of the
 model before the next round is the gradient step: x_i ← z_i + (vector − w_i).
 
-**Who learns what.** Receivers learn what each sender pushes to them. With `private=True` that is the sender's vector up
-to one factor, and all of it for a receiver who knows one entry (`tacit attack receiver`): audits count y_i(0) and p_ii
-as known, and refuse. An eavesdropper who hears every link can solve for the local optima, whatever y_i(0) and p_ii are;
-links are sealed against that. With `masked=True` the in-neighbours of a client mask pairwise, and it learns only the
-sum that it needs.
+**Who learns what.** A receiver learns what each sender pushes to it. With `private=True` that is the sender's vector up
+to one factor, and all of it for a receiver who knows one entry (`tacit attack receiver`). So audits treat y_i(0) and
+p_ii as public, and refuse. An eavesdropper on every link could solve for the local optima, whatever y_i(0) and p_ii
+are; sealed links prevent that. With `masked=True` the in-neighbours of a client mask pairwise, and it learns only their
+sum.
 
-**Faults.** No mass is ever lost. Messages carry everything sent over a link so far, and receivers take the difference
-to what they took before, so what was lost arrives with the next message; a client that crashes goes on from its saved
-state. With `masked=True` a client whose in-neighbours are not all heard waits for the next round. Masses that would
-take x or y out of range are left for later, and a mass that was wrong once comes right with the next.
+**Faults.** No mass is ever lost. A message carries everything sent over a link so far, and the receiver takes the
+difference from what it took before. So a lost amount arrives with the next message. A client that crashes continues
+from its saved state. With `masked=True` a client that lacks an in-neighbour's message waits for the next round. Masses
+that would take x or y out of range are taken later, and a wrong mass is corrected by the next message.
 
-**Deviations.** Numbers are integers in the ring: a client keeps what it does not send, to the last unit, so that total
-mass is conserved exactly; parts are rounded towards zero, so that what is left of y_i is never nothing. A client that
-took nothing in, when there was last anybody to hear, keeps its mass (p_ii = 1), or y_i would drain away into messages
-that nobody takes; not with `masked=True`, where sums would then show the pushes of the others. A weight multiplies both
-x_i(0) and y_i(0). With `private=True` the models agree on Σ x_i / Σ y_i, as in the paper, and not on the average of the
-vectors that they started from.
+**Deviations.** Numbers are integers in the ring. A client keeps exactly what it does not send, so total mass is
+conserved exactly. Parts are rounded towards zero, so some of y_i always remains. A client that took nothing in, the
+last time it had in-neighbours, keeps its mass (p_ii = 1); otherwise y_i would drain into messages that nobody takes.
+This rule does not apply with `masked=True`, where sums would then reveal the pushes of the others. A weight multiplies
+both x_i(0) and y_i(0). With `private=True` the models agree on Σ x_i / Σ y_i, as in the paper, and not on the average
+of the initial vectors.
 
 **From the paper to the code.**
 
@@ -64,7 +64,7 @@ from tacit.protocols.pushsum.settings import SELF_WEIGHT, START_WEIGHT, PushSumS
 
 
 async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, state: MassState) -> Average:
-    """Client i at round t of Algorithm 3 (PSGD), or of Algorithm 4 (PPSGD) with `private`."""
+    """Coroutine of client i in round t of Algorithm 3 (PSGD) or, with `private`, of Algorithm 4 (PPSGD)."""
     i, ring = link.place, suite.ring
     graph = terms.graphs[(link.round - 1) % len(terms.graphs)]
     out = link.parties.names_at(sorted(graph.successors(i)))
@@ -74,34 +74,34 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
         x = start_mass(terms, update, suite)
     else:
         x = apply_step(ring, unpack_elements(ring, state.x), update, terms.settings.relative_weight(update))
-    # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
+    # Masked sums need all pushes: if all in-neighbours but one kept their mass, the sum would be that one's push.
     pushes = state.fed or terms.settings.masked
     p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else Fraction(1)
     part = ring.within(ring.portion(x, (1 - p_ii) / max(1, len(out))))
     for _ in out:
         x -= part
-    fed = state.fed and not heard  # until something is taken in below
+    fed = state.fed and not heard  # set again below if something is taken in
     state = await link.save(
         record_push(ring, msgspec.structs.replace(state, x=pack_elements(ring, x), fed=fed), out, part)
     )
-    del part  # it is as long as the model, and nobody needs it any more
+    del part  # as long as the model, and no longer needed
     for party in out:
         mass = state.sent_to(party)
         if terms.settings.masked:
             mass = pack_elements(ring, mask_push(link, suite, graph, party, unpack_elements(ring, mass)))
         await link.send(party, Mass(mass))
-        del mass  # It is the courier's now, and gone once it has arrived.
+        del mass  # so that it is freed once the message is delivered
 
     x, state, contributors = take_masses(
         link, terms, suite, state, x, heard, await link.gather(Mass, heard, at_least=0)
     )
-    w = ring.ratio(x)  # Before anything is kept: masses that add up to nothing are not taken, and may come right later.
+    w = ring.ratio(x)  # Before saving: if the masses add up to nothing, they are not taken now, and may be later.
     await link.save(state)
     return Average(w, contributors)
 
 
 def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
-    """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
+    """Returns x_i(0) = w_i(0) and y_i(0), both multiplied by the weight."""
     settings = terms.settings
     y = suite.entropy.secret_number(START_WEIGHT, settings.y0.draw) if settings.private else 1.0
     weight = settings.relative_weight(update)
@@ -110,7 +110,7 @@ def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
 
 
 def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
-    """Returns p_ii: 1 with nobody to send to, random in [β, α] with `private`, else as much as each receiver gets."""
+    """Returns p_ii: 1 without receivers, random in [β, α] with `private`, else equal to each receiver's part."""
     if not out:
         return Fraction(1)
     if not terms.settings.private:
@@ -120,10 +120,10 @@ def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
 
 
 def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
-    """Returns x_i after what the caller did to the model since the last round, times the weight; y_i is as it was."""
+    """Returns x_i plus the caller's change of the model since the last round, times the weight; y_i is unchanged."""
     try:
         stepped = ring.step(x, update.vector, weight)
-    except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
+    except WireError:  # y_i(0) was rounded to zero and nothing was taken in yet, so there is no model to step from
         stepped = ring.zeros(len(x))
     stepped += x
     return ring.within(stepped)

@@ -1,7 +1,7 @@
-"""Masses of `pushsum` as ring elements: what a client holds, what is under way, and what it takes in.
+"""Masses of `pushsum` as ring elements: what a client holds, what it has sent, and what it takes in.
 
-Every message carries all that was ever pushed over its link, and a receiver takes the difference to what it took
-before. So nothing is lost with a message, and total mass is conserved to the last unit.
+Every message carries the total ever pushed over its link. A receiver takes the difference from what it took before. So
+a lost message loses nothing, and total mass is conserved exactly.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"
-"""Stands for all senders together, whose masses are masked."""
+"""Stands for all senders together, if their masses are masked."""
 
 
 class Mass(Message, frozen=True, tag="Mass"):
-    """All of x and y that was ever pushed over a link, masked or not."""
+    """Total of x and y ever pushed over a link, masked or not."""
 
     vector: memoryview
     per_entry: ClassVar[int] = 8
@@ -34,30 +34,30 @@ class Mass(Message, frozen=True, tag="Mass"):
 
 
 class MassState(State, frozen=True):
-    """What a client has and what is under way, as ring elements. To lose it is to lose mass."""
+    """Mass that a client holds, has sent and has taken in, as ring elements. A lost state is lost mass."""
 
     x: memoryview | None = None
     """The mass x_i, followed by y_i; None before the first round."""
     sent: dict[Party, memoryview] = msgspec.field(default_factory=dict)
-    """Everything ever pushed, by receiver, once for all receivers that were pushed the same."""
+    """Total ever pushed, by receiver. Receivers with equal totals share one entry."""
     alike: dict[Party, Party] = msgspec.field(default_factory=dict)
-    """Receivers that were always pushed the same as one listed in `sent`, by name: on one graph, all but the first."""
+    """Receivers without an entry in `sent`, each with the receiver whose total is equal. On one graph, all but one."""
     taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
-    """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
+    """Total ever taken in, by sender; with masks, the total of all senders together."""
     fed: bool = True
-    """Whether anything was taken in when there was last anybody to hear."""
+    """Whether something was taken in the last time that there were in-neighbours."""
 
     @property
     def receivers(self) -> tuple[Party, ...]:
-        """Whom anything was ever pushed to."""
+        """All parties that mass was ever pushed to."""
         return (*self.sent, *self.alike)
 
     def sent_to(self, party: Party) -> memoryview:
-        """Returns everything that was ever pushed to a receiver."""
+        """Returns the total ever pushed to a receiver."""
         return self.sent[self.alike.get(party, party)]
 
     def problems(self, terms: PushSumTerms, ring: Ring, entries: int) -> list[str]:
-        """Returns why a round on these terms cannot go on from it: masses of other lengths, or of strangers."""
+        """Returns the reasons why no round can continue from it: masses of another length, or of unknown parties."""
         senders = (ALL,) if terms.settings.masked else terms.parties
         wrong = [
             f"it has masses of {party!r}, who is nobody here"
@@ -85,24 +85,24 @@ def take_masses(
     heard: Sequence[Party],
     received: dict[Party, Mass],
 ) -> tuple[Vector, MassState, tuple[Party, ...]]:
-    """Adds to x and y what is new in the masses received.
+    """Adds the new part of the received masses to x and y.
 
     Args:
         link, terms, suite: Those of the round.
         state: The state before.
         x: The mass x_i, followed by y_i.
         heard: The in-neighbours of this round.
-        received: The masses that came from them. They are consumed.
+        received: The masses that arrived. The dictionary is emptied.
 
     Returns:
-        The new x and y, the state after that, and the contributors to them.
+        The new x and y, the new state, and the contributors.
     """
     ring, masked = suite.ring, terms.settings.masked
     masses: dict[Party, Vector] = {ALL: ring.zeros(len(x))} if masked else {}
     there = 0
     for party in tuple(received):
         try:
-            mass = ring.unpack(received.pop(party).vector, len(x))  # which nobody else holds then
+            mass = ring.unpack(received.pop(party).vector, len(x))  # no other reference keeps it in memory
         except WireError:
             link.exclude(party, Drop.MALFORMED)
             continue
@@ -112,20 +112,20 @@ def take_masses(
         else:
             masses[party] = mass
     if masked and there < len(heard):
-        # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+        # The masks do not cancel. Nothing is lost: the next sum contains these pushes too.
         return x, state, (link.me,)
     taken: dict[Party, memoryview] = {}
     pushed: list[Party] = []
     for party, mass in masses.items():
         more = mass.copy() if party not in state.taken else mass - unpack_elements(ring, state.taken[party])
-        new = masked or not ring.is_zero(more)  # who keeps its mass sends what it has sent before
+        new = masked or not ring.is_zero(more)  # a client that keeps its mass sends the same total again
         more += x
         try:
             x = ring.within(more)
         except ConfigError:
             if party == ALL:
                 raise
-            continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
+            continue  # Not lost: it may fit after this client pushed some mass, or after the sender corrected it.
         taken[party] = pack_elements(ring, mass)
         if new:
             pushed.append(party)
@@ -136,18 +136,18 @@ def take_masses(
 
 
 def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
-    """Returns what we push to a party, masked pairwise with the others that push to it."""
+    """Returns the total pushed to a party, masked pairwise with the other parties that push to it."""
     pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
     masked, others = mass.copy(), [other for other in pushing if other != link.me]
     mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
     return masked
 
 
-# --- masses as ring elements -----------------------------------------------------------------------------------------
+# --- encoding of masses ----------------------------------------------------------------------------------------------
 
 
 def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
-    """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
+    """Returns the state after a part was pushed to some receivers. Receivers with equal totals share one entry."""
     sent: dict[Party, memoryview] = {}
     alike: dict[Party, Party] = {}
     first: dict[tuple[Party | None, bool], Party] = {}
@@ -165,10 +165,10 @@ def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vect
 
 
 def pack_elements(ring: Ring, vector: Vector) -> memoryview:
-    """Returns ring elements as they are kept."""
+    """Returns ring elements as bytes for the state."""
     return memoryview(ring.pack(vector))
 
 
 def unpack_elements(ring: Ring, kept: memoryview) -> Vector:
-    """Returns ring elements that were kept."""
+    """Returns the ring elements of bytes in the state."""
     return ring.unpack(kept, kept.nbytes // ring.element_bytes)

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from tacit.protocols.pushsum.settings import PushSumTerms
 
 LARGE = 64
-"""All-to-all masks are proposed to no more clients than these."""
+"""Most clients for which masks between all pairs are proposed."""
 
 
 def arguments_of(terms: "PushSumTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-    """Yields what is proved of masked sums of in-neighbours, and of plain masses."""
+    """Yields the arguments about masked sums of in-neighbours, and about plain masses."""
     settings, left = terms.settings, len(terms.parties) - query.size
     if settings.weighted:
         return
     if not settings.masked:
         if len(terms.graphs) == 1:
-            yield PLAIN_VECTORS  # With `private` as well: audits count y_i(0) and p_ii as known.
+            yield PLAIN_VECTORS  # also with `private`, because audits treat y_i(0) and p_ii as public
         return
     if settings.private:
         return
     sends = graphs.adjacency(terms.graphs[0])
     if is_complete(sends) and left >= LEFT:
         yield one_sum(left)
-    # With other degrees models are not what was pushed last, and a second round shows sums from further away.
+    # If degrees differ, a model is not what was pushed last, and a second round reveals sums of more distant clients.
     regular = len({*sends.sum(axis=0).tolist(), *sends.sum(axis=1).tolist()}) == 1
     if not regular and query.rounds > 1:
         return
@@ -42,7 +42,7 @@ def arguments_of(terms: "PushSumTerms", query: CoalitionQuery) -> Iterator[Priva
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields masks, in a sparse graph if nobody colludes."""
+    """Yields settings with masks: in a sparse graph if no two parties collude, else among all."""
     if colluding == 1 and parties >= 5:
         options = {"masked": True, "graph": "exponential"}
         yield ProposedSettings(options, ReasonCode.EXPONENTIAL_GRAPH)

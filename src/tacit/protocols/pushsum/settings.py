@@ -1,4 +1,4 @@
-"""The settings of `pushsum`, and what they mean for some parties."""
+"""Settings and terms of `pushsum`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 START_WEIGHT, SELF_WEIGHT = "y0", "p_ii"
-"""Names of what a client draws with `private`: its starting weight y_i(0), and the part p_ii that it keeps."""
+"""Names of the random numbers of `private`: the starting weight y_i(0), and the part p_ii that a client keeps."""
 
 
 def _graphs_from(value: Any) -> Any:
@@ -31,15 +31,15 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
     """Settings of `pushsum`."""
 
     graph: Graph | tuple[Graph, ...] = CompleteGraph()
-    """A directed graph, or a list of them that rounds take in turn. An undirected one is used both ways."""
+    """A directed graph, or a list of graphs that rounds use in turn. An undirected graph is used in both directions."""
     private: bool = False
-    """PPSGD: random y_i(0) and p_ii. Otherwise PSGD, with y_i(0) = 1 and equal parts."""
+    """Whether to run PPSGD, with random y_i(0) and p_ii. Otherwise PSGD, with y_i(0) = 1 and equal parts."""
     y0: StartKind = UniformStart()
-    """The distribution of y_i(0) with `private`: its name, or its name and parameters."""
+    """Distribution of y_i(0) with `private`: its name, or its name and parameters."""
     self_weight: tuple[float, float] = (0.1, 0.4)
-    """The range (β, α) of p_ii, which is uniform in it with `private`."""
+    """Range (β, α) of p_ii, which is sampled uniformly with `private`."""
     masked: bool = False
-    """In-neighbours mask pairwise, so that a client learns only their sum."""
+    """Whether in-neighbours mask pairwise, so that a client learns only their sum."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"graph": _graphs_from, "y0": start_from}
     editor_types: ClassVar[Mapping[str, str]] = {
@@ -48,7 +48,7 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
     }
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        """Returns the problems of these settings for these parties that need no further computation to find."""
         problems = super().problems(parties)
         low, high = self.self_weight
         if not 0 < low < high < 0.5:
@@ -56,12 +56,12 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
         return [*problems, *self.y0.problems()]
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns masks, where there are none."""
+        """Returns `masked=True`, if masks are not set."""
         del dropouts
         return None if self.masked else Remedy("masked", True)
 
     def bind(self, parties: Parties) -> "PushSumTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         import networkx as nx
 
         problems = self.problems(parties)
@@ -85,14 +85,14 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PushSumTerms(Terms):
-    """What the settings of `pushsum` mean for some parties."""
+    """What the settings of `pushsum` mean for one roster."""
 
     settings: PushSumSettings
     graphs: "tuple[nx.DiGraph, ...]"
-    """Those that rounds take in turn."""
+    """The graphs that rounds use in turn."""
 
     def peers(self, me: Party) -> Collection[Party]:
-        """Returns those that a client sends to or hears, in any round."""
+        """Returns the parties that a client sends to or receives from, in any round."""
         import networkx as nx
 
         i = self.parties.place(me)
@@ -100,27 +100,28 @@ class PushSumTerms(Terms):
 
     @property
     def alone(self) -> bool:
-        """A client keeps what it does not send, so that all of x must fit what there is for one."""
+        """True: a client keeps what it does not send, so each x must fit its own share of the ring."""
         return True
 
     @property
     def period(self) -> int:
-        """As many as there are graphs, and never one: in the second round there are masses under way."""
+        """The number of graphs, and at least two: from the second round on, masses of earlier rounds are in transit."""
         return max(2, len(self.graphs))
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
-        """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
+        """Returns the adjacency matrices of the graphs; None with `private`, where clients sample their own parts."""
         return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
 
     @property
     def known_draws(self) -> Collection[str]:
-        """Both draws of `private`. A push is p_ji x_i and p_ji y_i: x_i/y_i, which one known entry of x_i makes x_i."""
+        """Both random numbers of `private`. A push is p_ji x_i and p_ji y_i, hence x_i/y_i, and one known entry of x_i
+        then gives x_i."""
         return (START_WEIGHT, SELF_WEIGHT) if self.settings.private else ()
 
     def exchange(self) -> ExchangePattern:
-        """Returns the graph of each round."""
+        """Returns the graph of each round, for pictures."""
         return ExchangePattern("graph", tuple(map(graphs.edges, self.graphs)), directed=True)
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields what is proved of masked sums of in-neighbours, and of plain masses."""
+        """Yields the arguments about masked sums of in-neighbours, and about plain masses."""
         return arguments_of(self, query)

@@ -1,4 +1,4 @@
-"""Distributions of y_i(0), the weight that a client of `pushsum` starts with (Table 3)."""
+"""Distributions of y_i(0), a client's starting weight in `pushsum` (Table 3)."""
 
 import math
 from typing import Any, TypeAlias
@@ -10,14 +10,14 @@ from tacit.core.errors import ConfigError
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 FARTHEST = 9.0
-"""Standard deviations that a normal sample of 53 bits can be away from its mean at most."""
+"""Largest magnitude of a normal sample with 53 random bits, in standard deviations."""
 
 
 class StartDistribution(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
-    """A distribution of y_i(0) from Table 3. All have mean 1 unless told otherwise."""
+    """A distribution of y_i(0) from Table 3, with mean 1 by default."""
 
     def problems(self) -> list[str]:
-        """Returns why nothing can be drawn from it that a mass can be divided by."""
+        """Returns the reasons why its samples are not usable as divisors of a mass."""
         raise NotImplementedError
 
     def draw(self, entropy: Entropy) -> float:
@@ -26,13 +26,13 @@ class StartDistribution(msgspec.Struct, frozen=True, tag_field="kind", forbid_un
 
 
 class UniformStart(StartDistribution, frozen=True, tag="uniform"):
-    """U(low, high)."""
+    """Uniform distribution U(low, high)."""
 
     low: float = 0.5
     high: float = 1.5
 
     def problems(self) -> list[str]:
-        """Returns why it is no interval of masses."""
+        """Returns a problem if it is not an interval of valid masses."""
         return [] if 0 <= self.low < self.high <= LARGEST else [f"y0={self} must have 0 ≤ low < high ≤ {LARGEST:g}"]
 
     def draw(self, entropy: Entropy) -> float:
@@ -41,12 +41,12 @@ class UniformStart(StartDistribution, frozen=True, tag="uniform"):
 
 
 class ExponentialStart(StartDistribution, frozen=True, tag="exp"):
-    """Exp(rate)."""
+    """Exponential distribution Exp(rate)."""
 
     rate: float = 1.0
 
     def problems(self) -> list[str]:
-        """Returns why it has no such rate."""
+        """Returns a problem if the rate is out of range."""
         within = SMALLEST <= self.rate <= LARGEST
         return [] if within else [f"y0={self} must have a rate between {SMALLEST:g} and {LARGEST:g}"]
 
@@ -56,19 +56,19 @@ class ExponentialStart(StartDistribution, frozen=True, tag="exp"):
 
 
 class LognormalStart(StartDistribution, frozen=True, tag="lognormal"):
-    """Lognormal(μ, σ²)."""
+    """Lognormal distribution Lognormal(μ, σ²)."""
 
     mean: float = -1.0
     variance: float = 2.0
 
     def problems(self) -> list[str]:
-        """Returns why its samples could be too large or too small for any ring."""
+        """Returns a problem if samples may be too large or too small for any ring."""
         if self.variance > 0 and abs(self.mean) + FARTHEST * math.sqrt(self.variance) <= math.log(LARGEST):
             return []
         return [f"y0={self} must have a variance above 0, and samples between {SMALLEST:g} and {LARGEST:g}"]
 
     def draw(self, entropy: Entropy) -> float:
-        """Returns a sample, by Box and Muller."""
+        """Returns a sample, by the Box-Muller transform."""
         radius, angle = math.sqrt(-2.0 * math.log1p(-entropy.unit())), 2 * math.pi * entropy.unit()
         return math.exp(self.mean + math.sqrt(self.variance) * radius * math.cos(angle))
 
@@ -77,7 +77,7 @@ StartKind: TypeAlias = UniformStart | ExponentialStart | LognormalStart
 
 
 def start_from(value: Any) -> Any:
-    """Returns a distribution from its name, or its name and parameters, or a table."""
+    """Returns a distribution for a name, a name with parameters, or a table."""
     named = [value] if isinstance(value, str) else value
     if isinstance(named, list | tuple):
         kinds: dict[Any, Any] = {"uniform": UniformStart, "exp": ExponentialStart, "lognormal": LognormalStart}

@@ -4,51 +4,54 @@
 | --- | --- | --- | --- |
 | AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, the lineage of u's model, signature | server |
 | | server | `KeyList`: U2 and its keys | users of U2 |
-| | | or, if too few have the last sum, `LastSum`: that sum once more | everyone |
+| | | or, if too few have adopted the last sum, `LastSum`: that sum again | everyone |
 | ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
 | | server | `SealedShares`: U3 and the shares for this user | users of U3 |
-| MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and u's word for U2 and U3 to each neighbour | server |
-| | server | `Chosen`: U5 ⊆ U4, those who delivered, and their words | users of U4 |
+| MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and a tag over U2 and U3 for each neighbour | server |
+| | server | `Chosen`: U5 ⊆ U4, the users that delivered, and their tags | users of U4 |
 | ConsistencyCheck | user u ∈ U4 | `Consent`: signature over U2, U3 and U5 | server |
 | | server | `Consents`: the signatures of U6 | users of U6 |
 | Unmasking | user u ∈ U6 | `Unmask`: a share of b_v for v ∈ U5, of s_v^SK for v ∈ U3 \\ U5 | server |
 | | server | `Sum` | everyone |
 
 **Who learns what.** The server and everyone on the roster learn the sum over U5 of the weighted vectors, the sum of
-the weights, and who is in U5. The server also learns who dropped out, and when. It learns no sum of fewer users, nor
-two with an honest user in common, even if it breaks the rules together with 2·threshold − holders − 1 users, where in a
-complete graph all who may be asked are holders; in a sparse one, see `designs.circle.secure_degree`. Nobody checks that
-the sum it announces is the right one. But parties that mask together have adopted the same sums from their first round
-on (`core.lineage`), also over changes of the roster, restarts and failed rounds.
+the weights, and the members of U5. The server also learns who dropped out, and when. It learns no sum of fewer users,
+and no two sums with an honest user in common. That holds even if it is malicious and colludes with up to
+2·threshold − holders − 1 users. In a complete graph, all users that may be asked are holders; for a sparse graph see
+`designs.circle.secure_degree`. Nobody checks that the announced sum is the right one. But parties that mask together
+have adopted the same sums since their first round (`core.lineage`), also across changes of the roster, restarts and
+failed rounds.
 
-**Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
-everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. A party that missed the last sum is
-behind: it is left out of one round, adopts its sum, and takes part again. If too few are left without such
-parties, they are sent the last sum, and the round ends without an average for the others.
+**Faults.** Users may drop out at every step. The round ends with the average over U5 if at least `threshold` holders of
+each user's shares stay to the end. Otherwise it aborts and nothing is unmasked. A party that missed the last sum is
+behind: it is left out of one round, adopts the sum of that round, and takes part again. If too few other parties are
+left, the parties that are behind are sent the last sum, and the round ends without an average for the others.
 
 **Deviations.**
-- The text of Unmasking mixes U4, U5, U6, and u, v; the order here is that of Bonawitz et al. 2017, on which it builds.
-- Signatures also cover session, round and name, so that an advertisement or consent of one round is no use in another.
-- *The paper signs U5 alone, and leaves open which U2 and U3 users were told.* Keys of seals and masks follow from U2; a
-  masked input carries its sender's word, to each neighbour, for U2 and U3; and nobody gives a share of b_v unless v
-  gave its word for the sets that it was told itself. Otherwise a user could be made to mask with none but those who
-  then "drop out".
-- Consents are those of `threshold` users in a complete graph. In a sparse one they are of two thirds of U2, for holders
-  along a stretch of the circle could be told another story than the rest; a user looks at some of them, which the
-  server cannot know.
-- `fewest` users must be asked and summed, and more than half of all.
+- The text of Unmasking mixes up U4, U5, U6, and u, v. The order here is that of Bonawitz et al. 2017, on which the
+  paper builds.
+- Signatures also cover session, round and name, so an advertisement or consent is valid in one round only.
+- *The paper signs U5 alone, and does not bind the U2 and U3 that the server sent to users.* Here the keys of seals and
+  masks depend on U2. A masked input carries its sender's tag over U2 and U3 for each neighbour. No user gives a share
+  of b_v unless v's tag is for the same sets that the user received. Otherwise the server could make a user mask only
+  with users that then "drop out".
+- In a complete graph, `threshold` users must consent. In a sparse graph two thirds of U2 must, because the server could
+  send other sets to the holders along a stretch of the circle. A user verifies a random sample of the consents, which
+  the server cannot predict.
+- At least `fewest` users, and more than half of all, must be asked and summed.
 - Users sign the lineage of their model with their keys, and mask only with users of equal lineage. Otherwise a server
-  that gives parties different models learns one party's update from the next sum. Where contributions are changes to a
-  model (`norm`), a party that missed one cannot catch up from the next, and says so.
+  that gives parties different models learns one party's update from the next sum. If contributions are changes to a
+  model (`norm`), a party that missed one cannot catch up from the next, and raises an error.
 - A sum is refused if its contributors cannot have produced its weight and entries.
-- A user also sends a commitment to b_u, so that a wrong share of it leads to an abort and not to a wrong sum.
-- Weights are inside the masked vector, so the result is the weighted average and nobody's weight is shown.
-- `neighbours=k`: masks and shares only between neighbours in the graph of Bell et al. 2020, which every user puts up
-  itself from U2. A user refuses a U5 in which that graph could fall apart (see `Circle.weakest`).
-- `participation`: U2 and U5 may follow a policy of paper 002. A user refuses a U2 or a U5 that its policy does not
-  allow and, before it sends anything, a U2 in which it is in another batch than ever before. Batches stay whole: of a
-  batch with a missing member nobody is in U5.
-- The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
+- A user also sends a commitment to b_u, so a wrong share of it causes an abort and not a wrong sum.
+- Weights are inside the masked vector. So the result is the weighted average, and no single weight is revealed.
+- `neighbours=k`: users share masks and secrets only with neighbours in the graph of Bell et al. 2020, which every user
+  computes from U2. A user refuses a U5 over which that graph could be disconnected (see `Circle.weakest`).
+- `participation`: U2 and U5 may follow a policy of paper 002. A user refuses a U2 or U5 that its policy does not allow.
+  Before it sends anything, it also refuses a U2 in which its batch differs from that of earlier rounds. Batches stay
+  whole: if a member of a batch is missing, no member is in U5.
+- The paper hides names behind pseudonyms to make the server sample at random. A server could still try many samples
+  and pick one; use a policy.
 
 **From the paper to the code.**
 

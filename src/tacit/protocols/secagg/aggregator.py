@@ -1,4 +1,4 @@
-"""The server of `secagg`, which passes messages on and at the end takes the masks off the sum."""
+"""The server of `secagg`, which forwards messages and finally removes the masks from the sum."""
 
 import contextlib
 from collections import Counter
@@ -31,11 +31,11 @@ from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import sort_by_place
 
 RESAMPLES = 20
-"""How often the server draws U5 anew if users would refuse it."""
+"""Most times that the server samples U5 again because users would refuse it."""
 
 
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggState) -> Average:
-    """The server."""
+    """Coroutine of the server."""
     accord, least, parties, bitmap = Accord(link, suite, terms), terms.fewest_present, link.parties, terms.sets.bitmap
     link.cure, state = terms.cure, accord.carry_over(state)
 
@@ -43,7 +43,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
     length = suite.ring.length
     last = state.last_sum(length)
-    # Only users know whether they add an average to their model: a sum has a lineage either way.
+    # Only users know whether averages are changes to their model, so a sum has two possible lineages.
     adopted = [] if last is None else [last.lineage(accord.units(changes=changes)) for changes in (False, True)]
     known = [state.adopt_lineage(length, each).lineage for each in adopted]
     lineage, u1 = select_usable_keys(accord, advertised, known)
@@ -97,7 +97,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     statement = accord.consent(members2, members3, members5)
     u6 = {u: consent for u, consent in consents.items() if check_signature(accord, u, statement, consent.signature)}
     link.require("valid consents", u6, needed)
-    shown = list(u6)[:needed]  # as many as a user must see; more would only cost it time
+    shown = list(u6)[:needed]  # as many as a user requires; more would only cost it time
     agreed = Consents(bitmap(shown), memoryview(b"".join(u6[u].signature for u in shown)))
     for u in u6:
         await link.send(parties[u], agreed)
@@ -109,15 +109,15 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     for v in sorted(u3 - chosen):
         others = {u: u1[u][1] for u in circle.neighbours(v) if u in chosen}
         if others:
-            # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
+            # p_{v,u} = −p_{u,v}, so adding v's masks cancels the masks that the users of U5 share with v.
             suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
     result = AnnouncedSum(lineage, link.round, terms.sets.names(members5), memoryview(suite.ring.pack(total)))
     return await announce_sum(accord, state, result)
 
 
 async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum) -> Average:
-    """Announces a sum, which is remembered first, and returns the average that it stands for."""
-    # Before it is kept: a sum that every user would refuse is never announced, now or later.
+    """Saves a sum, announces it, and returns its average."""
+    # Computed before saving: a sum that every user would refuse is never announced, now or later.
     average = Average(result.average(accord.suite.ring), result.contributors)
     units = accord.units(changes=accord.terms.settings.norm is not None)
     await accord.link.save(state.keep(result, units, accord.suite.ring.length))
@@ -129,11 +129,11 @@ async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum)
 def select_usable_keys(
     accord: Accord, advertised: Mapping[int, AdvertiseKeys], announced: Sequence[bytes]
 ) -> tuple[bytes, dict[int, SignedKeys]]:
-    """Returns the lineage of this round, and the keys of the users that have it; the others are excluded.
+    """Returns the lineage of this round, and the keys of the users that have it. The other users are excluded.
 
-    Users mask only with users of their own lineage. The lineage of the round is that of the last sum that the server
-    announced, unless too few have it and enough have another one. Whoever is left out gets the sum of this round, with
-    the lineage of those who are in it, and takes part again after that.
+    Users mask only with users of their own lineage. The lineage of the round is that of the last announced sum, unless
+    too few users have it and enough have another one. An excluded user receives the sum of this round, together with
+    the lineage of its contributors, and can take part again in the next round.
     """
     probe = accord.suite.key_pair().secret
     sound = {
@@ -144,7 +144,7 @@ def select_usable_keys(
     }
     times = Counter(key for keys in sound.values() for key in (keys.c, keys.s))
     for u in [u for u, keys in sound.items() if max(times[keys.c], times[keys.s]) > 1]:
-        accord.link.exclude(accord.link.parties[u], Drop.BROKE_RULES)  # two with one key; the others would refuse
+        accord.link.exclude(accord.link.parties[u], Drop.BROKE_RULES)  # two users with one key; users would refuse it
         del sound[u]
     users_of, least = Counter(keys.lineage for keys in sound.values()), accord.terms.fewest_present
     lineage = max(users_of, key=users_of.__getitem__, default=START)
@@ -158,7 +158,7 @@ def select_usable_keys(
 
 
 def select_u5(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[int], entropy: Entropy) -> list[int]:
-    """Returns U5. A random sample that users would refuse as too thin is drawn again; the last one stands."""
+    """Returns U5. A random sample that users would refuse as too thin is sampled again; the last one is kept."""
     for _ in range(RESAMPLES):
         u5 = star.select_summed(terms, link, u2, u4, entropy)
         if not too_thin(terms, circle_of(link, terms, u2), u5):
@@ -167,7 +167,7 @@ def select_u5(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[
 
 
 def check_signature(accord: Accord, u: int, statement: bytes, signature: bytes) -> bool:
-    """Says whether a user signed a statement; whoever did not is excluded."""
+    """Returns whether a user signed a statement. A user that did not is excluded."""
     try:
         accord.suite.verify(accord.link.parties[u], statement, signature)
     except PeerFault as fault:
@@ -177,7 +177,10 @@ def check_signature(accord: Accord, u: int, statement: bytes, signature: bytes) 
 
 
 def can_agree(accord: Accord, probe: Secret, u: int, keys: AdvertiseKeys) -> bool:
-    """Says whether others can agree on keys with a user's; whoever would make them abort is excluded instead."""
+    """Returns whether key agreement with a user's keys works. A user with unusable keys is excluded.
+
+    Otherwise its keys would make other users abort.
+    """
     try:
         for public in (keys.c, keys.s):
             accord.suite.agree(probe, public, "tacit/secagg/v1/probe", b"")
@@ -189,28 +192,28 @@ def can_agree(accord: Accord, probe: Secret, u: int, keys: AdvertiseKeys) -> boo
 
 @dataclass(frozen=True)
 class Recovery:
-    """The shares that U7 gave, and the secrets they add up to."""
+    """Shares that the users of U7 sent, and the secrets recovered from them."""
 
     accord: Accord
     circle: Circle
     opened: Mapping[int, Unmask]
 
     def seed(self, u: int, commitment: bytes) -> Secret:
-        """Returns b_u of a user in U5."""
+        """Returns b_u of a user u in U5."""
         shares = {w: self.opened[w].seeds[u] for w in self.holders(u) if u in self.opened[w].seeds}
         return self.secret(u, shares, lambda b: self.accord.commitment(u, b) == commitment)
 
     def key(self, v: int, public: bytes) -> Secret:
-        """Returns s_v^SK of a user that shared its keys but is not in U5."""
+        """Returns s_v^SK of a user v that shared its keys but is not in U5."""
         shares = {w: self.opened[w].keys[v] for w in self.holders(v) if v in self.opened[w].keys}
         return self.secret(v, shares, lambda s: self.accord.suite.public(s) == public)
 
     def holders(self, u: int) -> list[int]:
-        """Returns those in U7 who hold shares of a user's secrets."""
+        """Returns the users of U7 that hold shares of a user's secrets."""
         return [w for w in self.circle.holders(u) if w in self.opened]
 
     def secret(self, owner: int, shares: Mapping[int, bytes], fits: Callable[[Secret], bool]) -> Secret:
-        """Returns a secret from shares of it. If they do not fit, tries without each holder in turn."""
+        """Returns a secret from its shares. If they are inconsistent, it retries without each holder in turn."""
         link, threshold = self.accord.link, self.accord.terms.threshold
         link.require(f"shares of a secret of {link.parties[owner]}", shares, threshold)
         for suspect in (None, *shares):
@@ -218,7 +221,7 @@ class Recovery:
             with contextlib.suppress(WireError):
                 secret = self.accord.suite.recover(rest, threshold)
                 if fits(secret):
-                    return secret  # Who lied, the holder or whoever dealt it the share, nobody can tell.
+                    return secret  # a wrong share may be the holder's fault or the dealer's; the server cannot tell
         raise WireError(
             f"the shares of a secret of {link.parties[owner]} do not fit together; a holder lied, or its owner"
         )

@@ -1,4 +1,4 @@
-"""The messages between users and server of `secagg`. Whatever has a known length has exactly that length."""
+"""Messages between users and server of `secagg`. A field of known length must have exactly that length."""
 
 from typing import Annotated, ClassVar
 
@@ -8,7 +8,7 @@ from tacit.core.messages import MAX_NAME, SEAL_BYTES, SIGNATURE_BYTES, Message
 from tacit.core.suite import Party
 
 PAIR = 83
-"""Bytes of a pair of shares, packed."""
+"""Bytes of an encoded pair of shares (`SharePair`)."""
 
 Place = Annotated[bytes, msgspec.Meta(min_length=4, max_length=4)]
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
@@ -20,7 +20,7 @@ SignedKeys = tuple[Key, Key, SignatureBytes]
 
 
 class AdvertiseKeys(Message, frozen=True, tag="AdvertiseKeys"):
-    """c_u^PK to seal shares, s_u^PK to agree on masks, the lineage of u's model, and its signature over all of it."""
+    """c_u^PK to seal shares, s_u^PK to agree on masks, the lineage of u's model, and a signature over all of these."""
 
     c: Key
     s: Key
@@ -29,7 +29,7 @@ class AdvertiseKeys(Message, frozen=True, tag="AdvertiseKeys"):
 
 
 class KeyList(Message, frozen=True, tag="KeyList"):
-    """U2, and the keys of this user's neighbours in it (everyone's, in a complete graph)."""
+    """U2, and the keys of this user's neighbours in it. In a complete graph, all users of U2 are neighbours."""
 
     members: bytes
     keys: dict[int, SignedKeys]
@@ -38,17 +38,18 @@ class KeyList(Message, frozen=True, tag="KeyList"):
 
 
 class LastSum(Message, frozen=True, tag="LastSum"):
-    """The sum of an earlier round, for parties that lack it, when too few others are left for a round.
+    """The sum of an earlier round, for parties that lack it when too few others are left for a round.
 
-    It has everything that a lineage is computed from. Contributors may be of an earlier roster, so they are names.
+    It contains everything that its lineage is computed from. Contributors may be on an earlier roster, so they are
+    given by name.
     """
 
     before: Key
-    """The lineage that its contributors signed."""
+    """Lineage that the contributors signed."""
     round: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
     contributors: tuple[Party, ...]
     current: bytes
-    """The parties whose lineage has this sum already, as a bitmap."""
+    """Bitmap of the parties whose lineage already includes this sum."""
     vector: memoryview
     from_server: ClassVar[bool] = True
     per_party: ClassVar[int] = 2 * (MAX_NAME + 4)
@@ -57,7 +58,7 @@ class LastSum(Message, frozen=True, tag="LastSum"):
 
 
 class Sum(Message, frozen=True, tag="Sum"):
-    """The server's result: the lineage that contributors signed, who they are, and their sum with that of weights."""
+    """The server's result: the lineage that contributors signed, the contributors, and their sum with its weight."""
 
     before: Key
     members: bytes
@@ -86,7 +87,7 @@ class SealedShares(Message, frozen=True, tag="SealedShares"):
 
 
 class MaskedInput(Message, frozen=True, tag="MaskedInput"):
-    """y_u, useless without b_u and the keys of those who drop out; and u's word to each neighbour for which U3."""
+    """y_u, useless without b_u and the keys of dropouts, and u's tag over U2 and U3 for each neighbour."""
 
     views: dict[int, TagBytes]
     vector: memoryview
@@ -96,9 +97,10 @@ class MaskedInput(Message, frozen=True, tag="MaskedInput"):
 
 
 class Chosen(Message, frozen=True, tag="Chosen"):
-    """U5, and the word of each neighbour in it for which U3 it masked.
+    """U5, and the tag of each neighbour in it over its U2 and U3.
 
-    There is no way to ask for shares but this: it settles for each user which of its two shares is given.
+    It is the only request for shares. It determines, for each user, which of its two secrets the holders give shares
+    of.
     """
 
     members: bytes
@@ -114,7 +116,7 @@ class Consent(Message, frozen=True, tag="Consent"):
 
 
 class Consents(Message, frozen=True, tag="Consents"):
-    """As many of U6 as every user wants to see, and their signatures one after the other, in the roster's order."""
+    """As many users of U6 as a user requires, and their signatures, concatenated in the roster's order."""
 
     members: bytes
     signatures: memoryview
@@ -123,7 +125,7 @@ class Consents(Message, frozen=True, tag="Consents"):
 
 
 class Unmask(Message, frozen=True, tag="Unmask"):
-    """Shares of b_v for v ∈ U5, and of s_v^SK for v ∈ U3 without U5."""
+    """Shares of b_v for v ∈ U5, and of s_v^SK for v ∈ U3 \\ U5."""
 
     seeds: dict[int, ShareBytes]
     keys: dict[int, ShareBytes]
@@ -131,7 +133,7 @@ class Unmask(Message, frozen=True, tag="Unmask"):
 
 
 class SharePair(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What is inside e_{u,v}: u ‖ v ‖ share of s_u^SK ‖ share of b_u."""
+    """Plaintext of e_{u,v}: u ‖ v ‖ share of s_u^SK ‖ share of b_u."""
 
     u: Place
     v: Place

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-    """Yields the arguments whose conditions are met."""
+    """Yields the privacy arguments whose conditions hold."""
     n, c = len(terms.parties), query.size
     if not masks_hold(terms, c - 1):
         return
@@ -20,7 +20,7 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Privac
         yield _circle(terms, n - c) if terms.sparse else one_sum(n - c)
     dropouts = masks_hold(terms, c - 1, dropouts=True)
     if isinstance(terms.policy, Batches | Partition) and (left := terms.policy.promise - c) >= LEFT:
-        # Members of a batch are in every sum together or not at all.
+        # Every sum contains either all members of a batch or none.
         yield PrivacyArgument(
             ArgumentCode.WHOLE_BATCHES,
             bits=count_bits(left),
@@ -28,7 +28,7 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Privac
             facts={"batch": terms.policy.promise, "left": left},
         )
     if query.fresh and (left := terms.smallest_sum - c) >= LEFT:
-        # What is sent only once is in one sum only.
+        # A vector that is sent only once is in one sum only.
         yield PrivacyArgument(
             ArgumentCode.FRESH_SUMS, bits=count_bits(left), dropouts=dropouts, facts={"others": left - 1}
         )
@@ -40,13 +40,13 @@ def _circle(terms: "SecAggTerms", left: int) -> PrivacyArgument:
 
 
 def masks_hold(terms: "SecAggTerms", colluders: int, dropouts: bool = False) -> bool:
-    """Returns whether the server, with so many users, learns no more from a round than its sum."""
+    """Returns whether the server and `colluders` users together learn nothing from a round but its sum."""
     if colluders >= terms.threshold:
         return False
     if not terms.sparse:
         return True
-    # A circle falls apart at two runs of half the degree without anybody honest, and not at one. Users see to it that
-    # each run has more chosen ones in it than t − degree/2 − 1; where all are chosen, it has half the degree.
+    # The graph is disconnected only by two runs of degree/2 places without an honest chosen user; one run is not
+    # enough. Users check that each run has more than t − degree/2 − 1 chosen users. If all are chosen, it has degree/2.
     degree = _even_degree(terms)
     if colluders < 2 * terms.threshold - degree:
         return True

@@ -1,4 +1,4 @@
-"""The settings that `secagg` proposes to a planner, and what its papers claim for given ones."""
+"""Settings that `secagg` proposes to planners, and the claims of its papers."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,20 +10,20 @@ from tacit.designs.participation import Batches
 from tacit.protocols.secagg.settings import SecAggTerms
 
 LARGE = 64
-"""With more users, masks are shared in a sparse graph."""
+"""Most users in a complete graph. With more, settings with a sparse graph are proposed."""
 DROPOUTS = 0.1
-"""The part of the users that may drop out of a sparse graph."""
+"""Fraction of the users that may drop out of a proposed sparse graph."""
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields settings for all users in every round, and for whole batches of them."""
+    """Yields settings for all users in every round, and for whole batches."""
     n, c = parties, colluding
     if n <= LARGE:
         yield ProposedSettings({"threshold": _threshold(n, c)}, ReasonCode.EVERYBODY)
     else:
         degree, threshold = secure_degree(n, c / n, DROPOUTS)
         yield ProposedSettings({"neighbours": degree, "threshold": threshold}, ReasonCode.EVERYBODY_SPARSE)
-    # Colluding members of a batch can take themselves off its sum, and two others must be left.
+    # Colluding members of a batch can subtract their vectors from its sum, and two others must remain.
     batch = next((size for size in range(c + 2, n // 2 + 1) if n % size == 0), None)
     if batch is not None:
         asked = batch * max(1, n // batch // 2)
@@ -36,8 +36,8 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
 
 
 def _threshold(holders: int, c: int) -> int:
-    """Returns a threshold with which c colluding holders cannot help a server to two different sets."""
-    # Of a sum that they are in, two others must be left.
+    """Returns a threshold with which c colluding holders cannot help a server to unmask two different sets."""
+    # Also, a sum with all colluders in it must contain two others.
     return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1, c + 2))
 
 

@@ -1,4 +1,4 @@
-"""The settings of `secagg`, what they mean for some parties, and what users and server compute alike."""
+"""Settings and terms of `secagg`, its state, and the computations that users and server share."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,27 +35,27 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
     """Settings of `secagg`."""
 
     neighbours: int | Literal["all"] = "all"
-    """With how many others a user shares masks and keys: a number, or "all"."""
+    """Number of other users with which a user shares masks and secrets, or "all"."""
     fewest: int | None = None
-    """The smallest number of users that may be asked, and summed unless the policy sums fewer. Two thirds of the most
-    that may be asked, and one more, unless set, or the threshold in a complete graph."""
+    """The fewest users that may be asked, and summed unless the policy sums fewer. Unless set, it is the threshold in a
+    complete graph; in a sparse one, the smallest number above two thirds of the most users that may be asked."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {**StarSettings.readers, "neighbours": _neighbours_from}
 
     @property
     def degree(self) -> int | None:
-        """The number of neighbours, None for all."""
+        """Number of neighbours; None for all."""
         return self.neighbours if isinstance(self.neighbours, int) else None
 
     def bind(self, parties: Parties) -> "SecAggTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms for these parties; raises ConfigError with every problem."""
         try:
             policy = star.bind_policy(self, parties)
             most = policy.most(len(parties))
         except ConfigError as error:
-            # The threshold can be judged all the same, if anybody could take part.
+            # The threshold can still be checked, as if all users could take part.
             raise ConfigError([*error.problems, *self._threshold_problems(len(parties))]) from None
-        # As many as hold the shares of one user, at most: all of them, or those next to it on a circle.
+        # The most holders of one user's shares: all users or, on a circle, the user and its neighbours.
         holders = most if self.degree is None else min(most, self.degree + self.degree % 2 + 1)
         sparse = holders < most
         problems = self._threshold_problems(holders) + self._fewest_problems(
@@ -66,7 +66,7 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
         threshold = two_thirds(holders) if self.threshold is None else self.threshold
         fewest = self.fewest
         if fewest is None:
-            # Where everybody holds shares, fewer than the threshold could not end a round.
+            # If all users hold shares, a round with fewer than the threshold could not end.
             fewest = two_thirds(most) if sparse else threshold
         return SecAggTerms(self, parties, policy, threshold, min(max(fewest, policy.least), most))
 
@@ -93,11 +93,11 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class SecAggTerms(StarTerms):
-    """What the settings of `secagg` mean for some parties."""
+    """What the settings of `secagg` mean for one roster."""
 
     settings: SecAggSettings
     fewest: int
-    """How many must be asked and, unless the policy says otherwise, summed."""
+    """The fewest users that must be asked and, unless the policy sums fewer, summed."""
     alike: "Alike" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -106,28 +106,28 @@ class SecAggTerms(StarTerms):
 
     @property
     def rounds_alike(self) -> bool:
-        """Not in a sparse graph, which is another one in every round."""
+        """Whether the graph is complete. A sparse graph differs from round to round."""
         return self.settings.degree is None
 
     @property
     def sparse(self) -> bool:
-        """Whether there are users who share no masks, however many are asked as may be."""
+        """Whether some pairs of users share no mask when the most users are asked."""
         degree = self.settings.degree
         return degree is not None and degree + degree % 2 < self.policy.most(len(self.parties)) - 1
 
     @property
     def work(self) -> int:
-        """Everybody shares a key and a mask with everybody, or with its neighbours."""
+        """Number of parties, plus one key and mask for each user and each of its neighbours."""
         most = self.policy.most(len(self.parties))
         return len(self.parties) + most * min(most, self.settings.degree or most)
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
-        """Returns who is in one batch, unless masks are shared in a sparse graph, where chance decides with whom."""
+        """Returns which users are in one batch; None in a sparse graph, where neighbours are random."""
         return None if self.sparse else super().ties()
 
     @property
     def fewest_present(self) -> int:
-        """How many must be there at every step."""
+        """The fewest users that must be present at every step."""
         return max(self.policy.least, self.threshold, self.fewest)
 
     @property
@@ -158,24 +158,25 @@ class SecAggTerms(StarTerms):
 
     @property
     def smallest_sum(self) -> int:
-        """How many a sum must have."""
+        """The fewest contributors to a sum."""
         return self.policy.smallest(max(self.threshold, self.fewest))
 
     @property
     def secure_sum(self) -> SecureSum:
-        """Sums of no fewer than `smallest_sum`, though the server collude with as many as the threshold allows for."""
+        """Sums of at least `smallest_sum`, if the server colludes with no more users than the threshold allows."""
         colluders = max(0, 2 * self.threshold - self.policy.most(len(self.parties)) - 1)
         return SecureSum(self.smallest_sum, None if self.sparse else colluders)
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields what is proved of the server and its users."""
+        """Yields the privacy arguments about the server and its users."""
         return arguments_of(self, query)
 
 
 class Alike:
-    """What everybody in a round works out from the same sets of users, with the same result. So it is kept.
+    """Caches of results that all parties of a round compute from the same sets of users.
 
-    Each of it takes as long as there are users, which one client does not notice and a process that plays all does.
+    Each computation takes time proportional to the number of users. That is negligible for one client, but not for a
+    process that simulates all clients.
     """
 
     def __init__(self, terms: SecAggTerms) -> None:
@@ -183,48 +184,51 @@ class Alike:
         self.circle: Callable[[frozenset[int], bytes], Circle] = lru_cache(4)(
             lambda users, seed: Circle(sorted(users), degree, seed)
         )
-        """Returns the circle of some users for a seed."""
+        """Returns the circle for some users and a seed."""
         self.may_ask: Callable[[frozenset[int]], bool] = lru_cache(4)(lambda u2: policy.may_ask(u2, len(parties)))
-        """Says whether the policy lets these users be asked."""
+        """Returns whether the policy lets exactly these users be asked."""
         self.allows: Callable[[frozenset[int]], bool] = lru_cache(4)(policy.allows)
-        """Says whether the policy lets these users be summed."""
+        """Returns whether the policy lets exactly these users be summed."""
         self.weakest: Callable[[Circle, frozenset[int]], int] = lru_cache(4)(Circle.weakest)
-        """Returns how many of some users there are in the part of a circle that has the fewest."""
+        """Returns the fewest of some users in any run of a circle (`Circle.weakest`)."""
 
 
 @dataclass(frozen=True)
 class AnnouncedSum:
-    """A sum that the server has announced, with everything that the lineage of those who adopt it follows from."""
+    """A sum that the server has announced, with everything that its lineage is computed from."""
 
     before: bytes
-    """The lineage that the contributors signed."""
+    """Lineage that the contributors signed."""
     round: int
     contributors: tuple[Party, ...]
     vector: memoryview
 
     def lineage(self, units: bytes) -> bytes:
-        """Returns the lineage of a model that has adopted the sum, which has these units (`Accord.units`)."""
+        """Returns the lineage of a model that has adopted the sum in these units (`Accord.units`)."""
         return extend_lineage(self.before, self.round, self.contributors, units, self.vector)
 
     def average(self, ring: Ring, *, spent: bool = False) -> Vector:
-        """Returns the average, in the memory of the sum if that is `spent`; raises WireError if it cannot be one."""
+        """Returns the average; raises WireError if its contributors cannot have produced it.
+
+        The average overwrites the sum if that is `spent`.
+        """
         total = ring.unpack(self.vector)
         ring.check_sum(total, len(self.contributors))
         return ring.mean(total, spent=spent)
 
 
 class SecAggState(CountingState, frozen=True):
-    """State that outlives a round, a session and a roster."""
+    """State of a user or server, which outlives rounds, sessions and rosters."""
 
     batch: tuple[Party, ...] = ()
-    """The batch that a client was always summed with, itself included, as far as the policy ensures one."""
+    """At a client: the batch it was always summed with, itself included; only itself if the policy ensures none."""
     lineages: dict[int, bytes] = msgspec.field(default_factory=dict)
-    """The lineage of the last sum of each length that the party has adopted, or the server has announced.
+    """Lineage of the last sum of each length that a party has adopted, or that the server has announced.
 
-    Lengths are those of encoded vectors; 0 is one that an earlier release did not note.
+    Lengths are those of encoded vectors. Length 0 stands for an unknown one, in states of an earlier release.
     """
     adopted_round: int = 0
-    """At a client: the round of the last sum that it has adopted."""
+    """At a client: the round of the last adopted sum."""
     before: bytes = b""
     """At the server: the lineage that the contributors to the last sum signed."""
     round: int = 0
@@ -236,31 +240,31 @@ class SecAggState(CountingState, frozen=True):
     length: int = 0
     """At the server: the length of the last sum."""
     announced: memoryview | None = None
-    """At the server: the last sum itself, for those who missed it."""
+    """At the server: the last sum itself, for parties that missed it."""
     version: ClassVar[int] = 4
 
     def continues_from(self) -> bytes:
-        """Returns the lineage of all models, whatever their lengths."""
+        """Returns the lineage of all models, of all lengths."""
         return self.lineage
 
     @property
     def lineage(self) -> bytes:
-        """The lineage of all models, whatever their lengths; empty if nothing was adopted."""
+        """Lineage of all models, of all lengths; empty if nothing was adopted."""
         return merge_lineages(self.lineages)
 
     def adopt_lineage(self, length: int, lineage: bytes) -> "SecAggState":
-        """Returns the state after a sum of a length. What was adopted at another length is not replaced by it."""
+        """Returns the state after adopting a sum of one length. Lineages of other lengths stay."""
         others = {each: kept for each, kept in self.lineages.items() if each}
         return msgspec.structs.replace(self, lineages={**others, length: lineage})
 
     def last_sum(self, length: int) -> AnnouncedSum | None:
-        """Returns the last sum that a server has announced; None if it has another length, or there is none."""
+        """Returns the last announced sum; None if there is none, or if it has another length."""
         if self.announced is None or self.length != length:
             return None
         return AnnouncedSum(self.before, self.round, self.contributors, self.announced)
 
     def keep(self, result: AnnouncedSum, units: bytes, length: int) -> "SecAggState":
-        """Returns the state of a server that has announced a sum of a length in some units."""
+        """Returns the server's state after announcing a sum of a length in some units."""
         return msgspec.structs.replace(
             self.adopt_lineage(length, result.lineage(units)),
             before=result.before,
@@ -273,7 +277,7 @@ class SecAggState(CountingState, frozen=True):
 
     @classmethod
     def upgrade(cls, version: int, fields: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns the fields of version 3, which had a digest of the last sum in the place of a lineage."""
+        """Converts the fields of version 3, which had a digest of the last sum instead of a lineage."""
         if version != 3:
             return None
         last = fields["last"]
@@ -287,30 +291,31 @@ class SecAggState(CountingState, frozen=True):
 
 @dataclass(frozen=True)
 class Accord:
-    """What both sides of a round compute alike. Users are places on the roster, and sets are as they are sent."""
+    """Computations that users and server share in one round. Users are roster indices; sets are encoded as bitmaps."""
 
     link: Link
     suite: Suite
     terms: SecAggTerms
 
     def graph(self, u2: Collection[int]) -> Circle:
-        """Returns who shares masks with whom. Everyone computes it, so the server cannot pick a victim's neighbours."""
+        """Returns the graph of masks. Every user computes it, so the server cannot choose a victim's neighbours."""
         return circle_of(self.link, self.terms, u2)
 
     def advertisement(self, u: int, c: bytes, s: bytes, lineage: bytes) -> bytes:
-        """Returns what a user signs about its keys, and about the model that it continues from."""
+        """Returns the statement that a user signs about its keys and the model that it continues from."""
         return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, lineage)
 
     def units(self, *, changes: bool) -> bytes:
-        """Returns what an average is in: the units of the ring, and whether it is a change or replaces a model."""
+        """Returns the units of an average: those of the ring, and whether it is a change or replaces a model."""
         return self.suite.ring.units() + (CHANGES if changes else b"")
 
     def carry_over(self, state: SecAggState) -> SecAggState:
-        """Returns the state of an earlier round for this one, whose models or ring may be others.
+        """Converts the state of an earlier round for this round, whose models or ring may differ.
 
-        A sum in other units, as a change of the roster brings about, is one that nobody could read any more: its
-        average in our units continues its lineage, as the sum of round 0. A change is not announced in other units,
-        because parties that have it would add it twice. A sum of another length is kept for a round of that length.
+        A change of the roster changes the units of sums, so the last sum could no longer be decoded. It is replaced by
+        its average in the new units, which continues the lineage of that sum, as the sum of round 0. A change to a
+        model is not announced in other units, because parties that have it would add it twice. A sum of another length
+        is kept for a round with that length.
         """
         ring, units = self.suite.ring, self.units(changes=self.terms.settings.norm is not None)
         if state.announced is None or state.length != ring.length or state.units == units:
@@ -321,49 +326,49 @@ class Accord:
         return state.keep(AnnouncedSum(state.lineage, 0, state.contributors, vector), units, ring.length)
 
     def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
-        """Returns what user u gives its word for when it masks."""
+        """Returns the statement that user u tags for its neighbours when it masks."""
         return self.link.statement("secagg view", self.link.parties[u].encode(), u2, u3)
 
     def consent(self, u2: bytes, u3: bytes, u5: bytes) -> bytes:
-        """Returns what a user signs about the sets."""
+        """Returns the statement about the sets that a user signs."""
         return self.link.statement("secagg chosen", u2, u3, u5)
 
     def count_consents(self, circle: Circle, u2: Collection[int]) -> int:
-        """Returns how many users must be shown to consent. In a sparse graph the threshold says nothing of them all."""
+        """Returns the number of consents that a user requires. In a sparse graph, the threshold is only for holders."""
         return self.terms.threshold if circle.complete else two_thirds(len(u2))
 
     def commitment(self, u: int, b: Secret) -> bytes:
-        """Returns what binds a user to b_u."""
+        """Returns a commitment of user u to b_u."""
         return self.suite.commit(b, self.link.statement("secagg seed", self.link.parties[u].encode()))
 
     def agree(self, label: str, u2: bytes, u: int, secret: Secret, v: int, public: bytes) -> Secret:
-        """Returns the key of u and v for one purpose, computed on u's side. Users with another U2 have another key.
+        """Returns the key of u and v for one purpose, computed by u. Users with different U2 get different keys.
 
         Args:
             label: The purpose, `SEAL` or `MASK`.
             u2: U2, as it is sent.
-            u: The place of the user that computes.
+            u: The roster index of the user that computes.
             secret: The secret key of u.
-            v: The place of the other user.
+            v: The roster index of the other user.
             public: The public key of v.
         """
         pair = b"%d %d" % (min(u, v), max(u, v))
         return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair, u2))
 
     def pairwise(self, u2: bytes, u: int, s: Secret, others: Mapping[int, bytes]) -> tuple[list[Secret], list[Secret]]:
-        """Returns the seeds of u's masks p_{u,v}, by sign: Δ_{u,v} = 1 when u > v and −1 when u < v."""
+        """Returns the seeds of u's masks p_{u,v} by sign: Δ_{u,v} = 1 if u > v, and −1 if u < v."""
         seeds = {v: self.agree(MASK, u2, u, s, v, public) for v, public in others.items()}
         return [seed for v, seed in seeds.items() if u > v], [seed for v, seed in seeds.items() if u < v]
 
 
 def circle_of(link: Link, terms: SecAggTerms, u2: Collection[int]) -> Circle:
-    """Returns the circle of a round."""
+    """Returns the circle of a round, whose seed depends on session, round and U2."""
     users = frozenset(u2)
     seed = hashlib.sha256(link.statement("secagg graph", terms.sets.bitmap(users))).digest()
     return terms.alike.circle(users, seed)
 
 
 def too_thin(terms: SecAggTerms, circle: Circle, u5: Collection[int]) -> bool:
-    """Says whether a sparse graph could fall apart over U5, given the corrupted users that the threshold allows for."""
+    """Returns whether a sparse graph over U5 could be disconnected, with the most corrupted users for the threshold."""
     corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
     return not circle.complete and terms.alike.weakest(circle, frozenset(u5)) <= corrupted // 2

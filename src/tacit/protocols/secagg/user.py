@@ -1,4 +1,4 @@
-"""User u of `secagg`."""
+"""The user of `secagg`: its coroutine, and its checks of the server's messages."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -32,20 +32,20 @@ from tacit.protocols.shapes.star import PATIENCE
 
 
 class BaseModel(NamedTuple):
-    """The model that a contribution continues from."""
+    """Model that a contribution continues from."""
 
     lineage: bytes
     adds_up: bool
-    """Whether averages are changes, which are added to it. Otherwise an average replaces it."""
+    """Whether averages are changes that are added to the model. Otherwise an average replaces it."""
 
 
 def blame_server(detail: str) -> PeerFault:
-    """Returns the error for a server that asks for what it must not."""
+    """Returns the error for a server that violates the protocol."""
     return PeerFault(SERVER, Drop.BROKE_RULES, detail)
 
 
 async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, state: SecAggState) -> Average:
-    """User u. At every step the server may send the `Sum` instead, to a user that it has left out."""
+    """Coroutine of user u. At every step, the server may send `Sum` instead, to a user that it has left out."""
     accord, ring, u = Accord(link, suite, terms), suite.ring, link.place
     state = accord.carry_over(state)
     lineage = update.lineage or state.lineage or START
@@ -88,10 +88,10 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     mask(accord, listed.members, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
     view = accord.view(u, listed.members, inbox.members)
     views = {v: suite.tag(seals[v], view) for v in others}
-    # With whom we may be summed is remembered before our vector leaves: we may never hear whether we were.
+    # The batch is saved before the vector is sent, because the user may never learn whether it was summed.
     state = await link.save(msgspec.structs.replace(state, batch=promised_batch(accord, state, u)))
     await link.send(SERVER, MaskedInput(views, memoryview(ring.pack(y))))
-    del y  # It is on its way, and a simulation would hold one for every client until the end of the round.
+    del y  # sent; a simulation would otherwise hold one per client until the end of the round
 
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
@@ -107,7 +107,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     if isinstance(consents, Sum):
         return await adopt_sum(accord, state, base, consents)
     check_consents(accord, circle, sets, consents)
-    del consents  # as above: two thirds of all users have signed in it
+    del consents  # as above: it contains the signatures of two thirds of all users
     u5 = terms.sets.users(chosen.members)
     seeds = {v: pair.seed for v, pair in held.items() if v in u5}
     keys = {v: pair.key for v, pair in held.items() if v not in u5}
@@ -119,13 +119,13 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
 
 
 async def adopt_sum(accord: Accord, state: SecAggState, base: BaseModel, result: Sum) -> Average:
-    """Returns the average of the sum of this round, and remembers its lineage."""
+    """Returns the average of this round's sum, and saves its lineage."""
     contributors = accord.terms.sets.names(result.members)
     return await adopt(accord, state, base, AnnouncedSum(result.before, accord.link.round, contributors, result.vector))
 
 
 async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: LastSum) -> Average:
-    """Returns the average of an earlier round to a party that lacks it; raises NotEnough if it does not lack it."""
+    """Returns the average of an earlier round to a party that lacks it; raises NotEnough if the party has it."""
     announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
     if 0 < last.round < state.adopted_round:
         raise blame_server(
@@ -141,10 +141,10 @@ async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: La
 
 
 async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: AnnouncedSum) -> Average:
-    """Returns the average of a sum, and remembers its lineage, which the driver stores together with the average.
+    """Returns the average of a sum, and saves its lineage. The driver stores both together.
 
-    A sum that its contributors cannot have produced is refused before anything is remembered. Changes add up: without
-    those in between, this one would lead to another model than the others have.
+    A sum that its contributors cannot have produced is refused before anything is saved. If averages are changes, none
+    may be missing in between: without it, this one would lead to a different model than that of the others.
     """
     ring = accord.suite.ring
     if base.adds_up and (announced.before != base.lineage or announced.round == 0):
@@ -152,7 +152,7 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
             f"{accord.link.me} lacks an earlier average of changes; copy the checkpoint of a party that has it"
         )
     replaces = not base.adds_up and (announced.before != base.lineage or announced.round != accord.link.round)
-    adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average takes the place of the sum
+    adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average overwrites the sum
     average = announced.average(ring, spent=True)
     newest = max(announced.round, state.adopted_round)
     state = msgspec.structs.replace(state, adopted_round=newest)
@@ -161,7 +161,7 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
 
 
 def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) -> None:
-    """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
+    """Raises PeerFault unless this user may take part in a round with U2. It is called before anything is sent."""
     terms = accord.terms
     if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
         raise blame_server(f"it sampled {format_count(len(u2), 'user')}, which the settings do not allow")
@@ -179,18 +179,18 @@ def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) 
 
 
 def sums_whole(accord: Accord, batch: Collection[Party], u2: frozenset[int]) -> bool:
-    """Says whether all of U2 are summed, or nobody, and a batch is in it: then no sum splits the batch."""
+    """Returns whether no sum can split a batch: it is in U2, and U2 is summed as a whole or not at all."""
     asked = accord.link.parties.names_at(sorted(u2))
     return accord.terms.smallest_sum >= len(u2) and set(batch).issubset(asked)
 
 
 def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
-    """Returns those without whom we are not summed, as far as the policy sees to that."""
+    """Returns the users without whom user u is never summed, as far as the policy ensures it."""
     return tuple(sorted(accord.link.parties.names_at(accord.terms.policy.batch(u))))
 
 
 def promised_batch(accord: Accord, state: SecAggState, u: int) -> tuple[Party, ...]:
-    """Returns the batch to remember. One that was promised is never forgotten, whatever the policy promises now."""
+    """Returns the batch to save. A batch of several users is kept, even if the policy now promises less."""
     return state.batch if len(state.batch) > 1 else batch_of(accord, u)
 
 
@@ -202,9 +202,9 @@ def check_keys(
     own: tuple[bytes, bytes],
     keys: Mapping[int, SignedKeys],
 ) -> None:
-    """Raises PeerFault unless these are our neighbours' keys, all different, and signed by them.
+    """Raises PeerFault unless these are the neighbours' keys, all different, and signed by their owners.
 
-    They signed the lineage of their models as well, so the signature of a party with another lineage does not verify.
+    The signature also covers the lineage of the signer's model. So that of a party with another lineage is invalid.
     """
     if keys.keys() != set(circle.neighbours(u)):
         raise blame_server("the keys it lists are not those of our neighbours")
@@ -221,8 +221,8 @@ def check_keys(
 def share_secrets(
     accord: Accord, circle: Circle, u: int, s: KeyPair, b: Secret, seals: Mapping[int, Secret]
 ) -> tuple[SharePair, dict[int, bytes]]:
-    """Returns our own shares of s_u^SK and b_u, and e_{u,v} for each neighbour v."""
-    numbers = [v + 1 for v in circle.holders(u)]  # never 0, where the polynomial takes the secret itself
+    """Returns this user's own shares of s_u^SK and b_u, and e_{u,v} for each neighbour v."""
+    numbers = [v + 1 for v in circle.holders(u)]  # never 0, where the polynomial's value is the secret
     of_s = accord.suite.share(s.secret, accord.terms.threshold, numbers)
     of_b = accord.suite.share(b, accord.terms.threshold, numbers)
     pairs = {v: SharePair(u.to_bytes(4), v.to_bytes(4), of_s[v + 1], of_b[v + 1]) for v in circle.holders(u)}
@@ -233,7 +233,7 @@ def share_secrets(
 def open_shares(
     accord: Accord, u: int, seals: Mapping[int, Secret], sealed: Mapping[int, bytes]
 ) -> dict[int, SharePair]:
-    """Returns the shares that our neighbours sealed for us; the paper asks to abort if one does not open."""
+    """Opens the shares that neighbours sealed for this user; raises PeerFault if one does not open, as in the paper."""
     held = {}
     for v, ciphertext in sealed.items():
         try:
@@ -246,23 +246,23 @@ def open_shares(
 
 
 def mask(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector) -> None:
-    """Puts our own mask and those with the others on our vector, in place.
+    """Adds this user's self mask and its pairwise masks to its vector, in place.
 
     Args:
-        accord: What both sides compute alike.
+        accord: The shared computations of the round.
         u2: U2, as it is sent.
-        u: Our place.
-        s: The key pair of our pairwise masks.
-        b: The seed of our own mask.
-        others: The public keys of those we mask with, by place.
-        y: Our vector, which is changed.
+        u: The roster index of this user.
+        s: The key pair for pairwise masks.
+        b: The seed of the self mask.
+        others: The public keys of the users to mask with, by roster index.
+        y: The vector, which is changed.
     """
     plus, minus = accord.pairwise(u2, u, s.secret, others)
     accord.suite.mask(y, [b, *plus], minus)
 
 
 def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes]) -> None:
-    """Raises PeerFault unless U5 is a set that we may help to unmask."""
+    """Raises PeerFault unless this user may help to unmask the sum over U5."""
     terms = accord.terms
     u5 = terms.sets.users(sets[2])
     if not terms.sets.within(sets[2], sets[1]):
@@ -280,9 +280,9 @@ def check_views(
     others: Collection[int],
     views: Mapping[int, bytes],
 ) -> None:
-    """Raises PeerFault unless every neighbour in U5 gave us its word that it masked for the same U2 and U3 as we did.
+    """Raises PeerFault unless each neighbour in U5 sent a tag over the same U2 and U3 that this user received.
 
-    A user that was told another U3 has masks that others cannot know of. To give a share of its b_v would unmask it.
+    A neighbour v with another U3 has masks that other users cannot remove. A share of its b_v would help to unmask it.
     """
     u2, u3, u5 = sets
     chosen = accord.terms.sets.users(u5).intersection(others)
@@ -296,10 +296,10 @@ def check_views(
 
 
 def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes], consents: Consents) -> None:
-    """Raises PeerFault unless enough users signed the very same sets.
+    """Raises PeerFault unless enough users signed exactly the same sets.
 
-    In a sparse graph it is enough to look at some of the signatures, for the server does not know at which. Whoever was
-    told what only few others were told finds a false one among them.
+    In a sparse graph a user verifies a random sample of the signatures, which the server cannot predict. If few other
+    users received the same sets as this user, the sample contains an invalid signature with high probability.
     """
     known, u6 = accord.terms.sets, accord.terms.sets.ascending(consents.members)
     needed, among = accord.count_consents(circle, known.users(sets[0])), known.within(consents.members, sets[0])

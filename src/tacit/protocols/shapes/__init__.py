@@ -1,1 +1,1 @@
-"""Parts that protocols of one shape share: a server in the middle, neighbours in a graph, masks between pairs."""
+"""Building blocks of protocols: a central server, neighbours in a graph, pairwise masks, and privacy arguments."""

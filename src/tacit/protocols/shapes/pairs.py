@@ -1,4 +1,4 @@
-"""Masks that any two parties of a group share, and that cancel in the sum over the group."""
+"""Pairwise masks within a group, which cancel in the sum over the group."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,7 @@ from tacit.core.suite import Party, Suite, Vector
 
 
 def mask_among(link: Link, suite: Suite, vector: Vector, others: Collection[Party], label: str, context: bytes) -> None:
-    """Masks our part of a group's sum, in place, with one mask for each of the others; the smaller name adds it."""
+    """Masks this party's part of a group's sum in place, with one mask per other party; the smaller name adds it."""
     keys = {party: suite.pairwise(party, label, context) for party in others}
     plus = [key for party, key in keys.items() if link.me < party]
     suite.mask(vector, plus, [key for party, key in keys.items() if link.me > party])

@@ -1,4 +1,4 @@
-"""Parts of arguments that several protocols share: one sum of everybody, sums of neighbours, and plain vectors.
+"""Privacy arguments that several protocols share: one sum of all parties, sums of neighbours, and plain vectors.
 
 `docs/arguments.md` states and proves each under its name. A protocol gives one only where its terms meet the
 conditions. All are about parties that follow the protocol.
@@ -13,24 +13,24 @@ from tacit.core.protocol import Terms
 from tacit.core.protocol_facts import ArgumentCode, CoalitionQuery, PrivacyArgument
 
 LEFT = 2
-"""The fewest contributors to a sum, apart from the coalition, that hide each other."""
+"""The fewest contributors outside the coalition that hide each other in a sum."""
 MOST_BITS = 4.0
-"""Where weights differ so much that more bits of an entry may be known, there is no argument."""
+"""Most bits of an entry that "private neighbours" may concede. If weights differ too much, it does not apply."""
 PLAIN_VECTORS = PrivacyArgument(ArgumentCode.PLAIN, bits=math.inf, exposes=True)
-"""The argument "plain": receivers are sent vectors as they are."""
+"""The argument "plain": receivers are sent unmasked vectors."""
 
 
 def count_bits(left: int) -> float:
-    """Returns how many bits are known of one of so many that cannot be told apart, if their sum is known."""
+    """Returns the bits of an entry learnt from the sum of `left` contributors that cannot be told apart."""
     return math.log2(left / (left - 1)) / 2
 
 
 def one_sum(left: int, sharing: int | None = None) -> PrivacyArgument:
-    """Returns the argument "one sum": whatever anybody sees is the sum of everybody, or of those who share an entry.
+    """Returns the argument "one sum": nobody sees more than the sum of all parties, or of those that share an entry.
 
     Args:
-        left: The fewest contributors to the sum, apart from the coalition.
-        sharing: The fewest of them that share an entry, where vectors are sparse.
+        left: The fewest contributors to the sum outside the coalition.
+        sharing: The fewest of them that share an entry, if vectors are sparse.
     """
     return PrivacyArgument(ArgumentCode.ONE_SUM, bits=count_bits(left), facts={"sharing": sharing})
 
@@ -38,20 +38,22 @@ def one_sum(left: int, sharing: int | None = None) -> PrivacyArgument:
 def private_neighbours(
     terms: Terms, query: CoalitionQuery, received: NDArray[np.int64], ratio: float, fewest: int = 0
 ) -> PrivacyArgument | None:
-    """Returns the argument "private neighbours", if each receiver sums two whom no other member sums or is.
+    """Returns the argument "private neighbours", if every receiver has two neighbours that are its own.
+
+    Such a neighbour is no member of the coalition, and is in the sum of no other member.
 
     Args:
         terms: The terms of a protocol in which a party learns the masked sum of its neighbours.
         query: The coalitions to argue about.
         received: Who receives from whom: row k has a 1 for every neighbour that k sums.
-        ratio: By how much weights differ at most.
-        fewest: The fewest contributors to any of these sums, whoever drops out; 0 if the settings guarantee none.
+        ratio: The largest ratio of two weights.
+        fewest: The fewest contributors to any of these sums, under all dropouts; 0 if the settings guarantee none.
     """
     c, n = query.size, len(terms.parties)
     bits = math.log2(1 + max(c, 2) * ratio**2 / 2) / 2
     if bits > MOST_BITS:
         return None
-    # What another member costs a receiver: itself, if it is received from, and those whom both receive from.
+    # Cost of another member to a receiver: that member itself, if it is a neighbour, and all common neighbours.
     cost = received + received.astype(np.float64) @ received.T
     np.fill_diagonal(cost, 0)
     dearest = np.sort(cost, axis=1)[:, n - (c - 1) :].sum(axis=1)
@@ -62,7 +64,7 @@ def private_neighbours(
 
 
 def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int64]) -> PrivacyArgument | None:
-    """Returns the argument "few neighbours", if a receiver can subtract all but one of those in its sum."""
+    """Returns the argument "few neighbours", if colluding parties can subtract all but one contributor of some sum."""
     if terms.selective:
         return None
     degrees = received.sum(axis=1)
@@ -74,5 +76,5 @@ def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int
 
 
 def is_complete(received: NDArray[np.int64]) -> bool:
-    """Returns whether everybody receives from everybody else."""
+    """Returns whether every party receives from every other."""
     return int(received.sum()) == len(received) * (len(received) - 1)

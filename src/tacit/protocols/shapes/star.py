@@ -1,4 +1,4 @@
-"""A server in the middle: who takes part, who is summed, and how the sum is announced."""
+"""Protocols with a central server: participation, selection of contributors, and announcement of the sum."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ from tacit.designs.policy import Participation
 from tacit.vectors.index_sets import from_bitmap, to_bitmap
 
 PATIENCE = 8
-"""Phases a client waits for the server: a whole round and some, for a client may be left out early on."""
+"""Phases that a client waits for the server: more than a whole round, because it may be left out early."""
 
 
 class Sum(Message, frozen=True, tag="Sum"):
-    """The server's result: whose vectors are in it, and their sum with the sum of weights behind it."""
+    """The server's result: the contributors, and their sum followed by the sum of weights."""
 
     members: bytes
     vector: memoryview
@@ -47,24 +47,24 @@ class StarSettings(Settings, frozen=True, kw_only=True):
     """Settings of a protocol with a server."""
 
     participation: Policy = Everyone()
-    """Who takes part in which round: a policy of `tacit.designs`, its name, or a table from a scenario file."""
+    """Participation policy: an object of `tacit.designs`, its name, or a table from a scenario file."""
     sampled: int | None = None
-    """E of paper 003: exactly this many of those who delivered are summed."""
+    """E of paper 003: the exact number of vectors to sum, of those delivered."""
     oversampled: int | None = None
-    """E0 of paper 003: this many of those present are asked."""
+    """E0 of paper 003: the number of clients to ask, of those present."""
     threshold: int | None = None
-    """How many must be there to the end."""
+    """The fewest clients that must stay to the end of the round."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"participation": participation_from}
     editor_types: ClassVar[Mapping[str, str]] = {"participation": 'Policy | Literal["everyone"] | Mapping[str, Any]'}
 
     @property
     def policy(self) -> Participation:
-        """The participation policy, with paper 003's sampling as one of them."""
+        """The participation policy. Sampling as in paper 003 is one of the policies."""
         return self.participation if self.sampled is None else Sampled(self.sampled, self.oversampled)
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        """Returns the problems of these settings for these parties that need no further computation to find."""
         problems = super().problems(parties)
         if self.sampled is None and self.oversampled is not None:
             problems.append("oversampled=E0 goes with sampled=E; set both or neither")
@@ -73,31 +73,31 @@ class StarSettings(Settings, frozen=True, kw_only=True):
         return problems + self.policy.problems(len(parties))
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns the threshold, if sums are too small after dropouts."""
+        """Returns the threshold, if dropouts make sums too small."""
         return Remedy("threshold") if dropouts else None
 
 
 class Sets:
-    """Sets of users, as they are sent and as they are read. Everybody in a round reads the same ones, so they are kept.
+    """Encoding of sets of users. Results are cached, because all parties of a simulated round decode the same sets.
 
-    Users are places on the roster.
+    Users are indices on the roster. A set is sent as a bitmap.
     """
 
     def __init__(self, parties: Parties) -> None:
         self.users: Callable[[bytes], frozenset[int]] = lru_cache(32)(partial(_users, len(parties)))
-        """Returns the users of a set as it is sent; raises WireError if it is none."""
+        """Decodes a bitmap to its users; raises WireError if it is invalid."""
         self.ascending: Callable[[bytes], tuple[int, ...]] = lru_cache(32)(partial(_ascending, len(parties)))
-        """Returns them in the roster's order."""
+        """Decodes a bitmap to its users, in the roster's order."""
         self.within: Callable[[bytes, bytes], bool] = lru_cache(32)(
             lambda inner, outer: self.users(inner).issubset(self.users(outer))
         )
-        """Says whether all users of one set, as it is sent, are in another."""
+        """Returns whether the first bitmap's users are all in the second bitmap."""
         self.names: Callable[[bytes], tuple[Party, ...]] = lru_cache(32)(partial(_names, parties))
-        """Returns their names, in the roster's order."""
+        """Decodes a bitmap to the names of its users, in the roster's order."""
         self._bitmap: Callable[[frozenset[int]], bytes] = lru_cache(32)(partial(to_bitmap, universe=len(parties)))
 
     def bitmap(self, users: Collection[int]) -> bytes:
-        """Returns a set of users as it is sent."""
+        """Encodes a set of users as a bitmap."""
         return self._bitmap(frozenset(users))
 
 
@@ -115,7 +115,7 @@ def _names(parties: Parties, members: bytes) -> tuple[Party, ...]:
 
 @dataclass(frozen=True)
 class StarTerms(Terms):
-    """What the settings of a protocol with a server mean for some parties."""
+    """What the settings of a protocol with a server mean for one roster."""
 
     settings: StarSettings
     policy: Participation
@@ -127,12 +127,12 @@ class StarTerms(Terms):
 
     @property
     def participation(self) -> Participation:
-        """The policy."""
+        """The participation policy."""
         return self.policy
 
     @property
     def fewest_present(self) -> int:
-        """How many must be there at every step."""
+        """The fewest clients that must be present at every step."""
         return max(self.policy.least, self.threshold)
 
     @property
@@ -145,22 +145,22 @@ class StarTerms(Terms):
 
     @property
     def smallest_sum(self) -> int:
-        """How many a sum must have."""
+        """The fewest contributors to a sum."""
         return self.fewest_present
 
     @property
     def sums_everybody(self) -> bool:
-        """Whether all are summed in every round in which nobody is missing."""
+        """Whether every round without dropouts sums all clients."""
         return self.policy.sums_everybody(len(self.parties))
 
     def exchange(self) -> ExchangePattern:
-        """Returns a star: everybody talks to the server alone."""
+        """Returns a star, for pictures: every party exchanges messages with the server only."""
         return ExchangePattern("star", ((),))
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
-        """Returns who is in one batch, and in which if chance decides which batches are asked.
+        """Returns the relations of clients: which share a batch and, if batches are asked at random, which batch it is.
 
-        No place matters if all take part in every round, and every place may if chance decides who does.
+        If all clients take part in every round, all places are equivalent. If participants are random, none are.
         """
         policy, n = self.policy, len(self.parties)
         size = policy.privacy if isinstance(policy, Batches) else policy.most(n) if isinstance(policy, Partition) else 1
@@ -172,31 +172,31 @@ class StarTerms(Terms):
     def worst_dropouts(
         self, coalition: Collection[Party], others: int
     ) -> tuple[Collection[Party], Collection[Party]] | None:
-        """Returns who must be absent, and who late, so that the smallest sum is of the coalition and few others."""
+        """Returns the clients that are absent, and those that drop out later, so that the smallest sum remains."""
         n = len(self.parties)
         members = [place for place, party in enumerate(self.parties) if party in coalition]
         asked = self.policy.worst_order(members, n)[: self.policy.most(n)]
         summed = asked[: max(self.smallest_sum, len(members) + others)]
         if len(summed) == n:
             return None
-        # A batch with a member missing is left out of the sum, but the others of it still count as there.
+        # If one member of a batch is missing, the whole batch is left out, but its other members count as present.
         late = {self.policy.batch(place)[-1] for place in asked if place not in summed}
         return self.parties.names_at(sorted(set(range(n)) - set(asked))), self.parties.names_at(sorted(late))
 
     def peers(self, me: Party) -> Collection[Party]:
-        """Returns the server, for a party, and for the server everybody."""
+        """Returns the server for a client, and all clients for the server."""
         return self.parties if me == SERVER else (SERVER,)
 
 
 class CountingState(State, frozen=True):
-    """State of a server that counts how often it has asked each client."""
+    """State of a server that counts how often each client was asked."""
 
     counts: dict[Party, int] = msgspec.field(default_factory=dict)
-    """At the server: how often each client was asked."""
+    """At the server: number of times that each client was asked."""
 
 
 class StarState(CountingState, frozen=True):
-    """State of a protocol whose clients remember nothing. The fields beside `counts` are only part of its format."""
+    """State of a protocol whose clients keep nothing. The fields beside `counts` remain for the format's sake."""
 
     batch: tuple[Party, ...] = ()
     among: bytes = b""
@@ -209,16 +209,16 @@ class StarState(CountingState, frozen=True):
 C = TypeVar("C", bound=CountingState)
 
 
-# --- the server's choices ------------------------------------------------------------------------------------------
+# --- selection by the server ---------------------------------------------------------------------------------------
 
 
 def select_asked(terms: StarTerms, state: C, present: Collection[int], entropy: Entropy) -> tuple[list[int], C]:
-    """Returns whom to ask, nobody if too few are there, and the state in which that is noted."""
+    """Returns the clients to ask, and the state with updated counts; no clients if too few are present."""
     if len(present) < terms.fewest_present:
         return [], state
     counts = np.array([state.counts.get(party, 0) for party in terms.parties])
     places = terms.policy.ask(sorted(present), counts, entropy)
-    # Being asked counts, not being summed: a batch that keeps losing a member would else be asked for ever.
+    # The count is of being asked, not summed. Otherwise a batch that keeps losing a member would be asked every time.
     more = {party: state.counts.get(party, 0) + 1 for party in terms.parties.names_at(places)}
     return places, msgspec.structs.replace(state, counts=state.counts | more)
 
@@ -226,7 +226,7 @@ def select_asked(terms: StarTerms, state: C, present: Collection[int], entropy: 
 def select_summed(
     terms: StarTerms, link: Link, asked: Sequence[int], delivered: Collection[int], entropy: Entropy
 ) -> list[int]:
-    """Returns whose vectors to sum of those who delivered; nobody's if they are too few, or the policy allows none."""
+    """Returns the clients to sum among those that delivered; none if they are too few, or the policy allows none."""
     del link
     if min(len(asked), len(delivered)) < terms.fewest_present:
         return []
@@ -234,16 +234,16 @@ def select_summed(
     return chosen if len(chosen) >= terms.smallest_sum else []
 
 
-# --- vectors in, sum out -------------------------------------------------------------------------------------------
+# --- sums of vectors -----------------------------------------------------------------------------------------------
 
 
 def sort_by_place(link: Link, messages: Mapping[Party, Any]) -> dict[int, Any]:
-    """Returns messages by the sender's place on the roster, ascending."""
+    """Returns messages by the sender's index on the roster, ascending."""
     return {place: messages[link.parties[place]] for place in link.parties.places(messages)}
 
 
 def unpack_vectors(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict[int, Vector]:
-    """Returns the vectors that came; whoever sent one of the wrong length is excluded."""
+    """Returns the decoded vectors. A sender of a vector of the wrong length is excluded."""
     vectors: dict[int, Vector] = {}
     for place, data in received.items():
         try:
@@ -254,7 +254,7 @@ def unpack_vectors(link: Link, ring: Ring, received: Mapping[int, memoryview]) -
 
 
 def sum_vectors(vectors: list[Vector]) -> Vector:
-    """Returns the sum of vectors that came, in the place of the first where that is nobody else's; none is left."""
+    """Returns the sum of some vectors and empties the list. Overwrites the last vector if that is writable."""
     first = vectors.pop()
     total = first if first.flags.writeable else first.copy()
     del first
@@ -270,17 +270,17 @@ async def announce(link: Link, result: Message) -> None:
 
 
 def compute_average(terms: StarTerms, ring: Ring, result: Sum, *, spent: bool = False) -> Average:
-    """Returns the average that the server announced, in the place of the sum where that is spent."""
+    """Returns the average of an announced sum, which it overwrites if that is `spent`."""
     return Average(ring.mean(ring.unpack(result.vector), spent=spent), terms.sets.names(result.members))
 
 
 async def await_average(link: Link, terms: StarTerms, ring: Ring) -> Average:
-    """Waits for the server's announcement."""
+    """Waits for the server's `Sum`, and returns its average."""
     return compute_average(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE), spent=True)
 
 
 def bind_policy(settings: StarSettings, parties: Parties) -> Participation:
-    """Returns the policy for these parties; raises ConfigError with every problem that shows without them."""
+    """Returns the policy for these parties; raises ConfigError with every problem of the settings."""
     if problems := settings.problems(parties):
         raise ConfigError(problems)
     return settings.policy.bind(len(parties))

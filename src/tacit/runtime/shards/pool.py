@@ -15,7 +15,7 @@ REMEDY = "begin a new simulation"
 
 
 class ShardPool(ABC):
-    """Shards, by number, each of which answers one request at a time."""
+    """Pool of shards, identified by number. Each answers one request at a time."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -34,9 +34,9 @@ class ShardPool(ABC):
         return place, answer.unwrap()
 
     def ask_all(self, *requests: Sequence[Any]) -> list[Any]:
-        """Sends each shard its own request, or all the same one; returns the answers in order.
+        """Sends each shard its own request, or all the same one. Returns the answers in the order of the shards.
 
-        If one of them fails, all are ended, because their progress is unknown.
+        If one fails, all shards are ended, because their progress is unknown.
         """
         try:
             for place in range(self.count):
@@ -71,11 +71,11 @@ class ForkedShards(ShardPool):
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the processes that have not been ended."""
+        """Process ids of the running workers."""
         return self._workers.pids
 
     def close(self) -> None:
-        """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
+        """Ends the processes. Does nothing the second time, or in a forked copy of the owner."""
         self._workers.close()
 
     def _send(self, place: int, request: Sequence[Any]) -> None:
@@ -91,7 +91,7 @@ class RayShards(ShardPool):
     def __init__(self, count: int, address: str) -> None:
         """Connects to a cluster, unless this process is connected; "local" starts one on this machine.
 
-        Actors run the release that is installed on their machine, which has to be the same one.
+        Actors run the Tacit release that is installed on their machine, which has to be the same one.
         """
         super().__init__(count)
         try:

@@ -1,4 +1,4 @@
-"""Shard of a simulation: some of its parties, and their side of every round."""
+"""Shard of a simulation: the participants of some parties, and their part of every round."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ ShardEvent: TypeAlias = tuple[Party, Event | PartyStart]
 
 
 class EventResult(NamedTuple):
-    """The result of an event."""
+    """The result of processing one event."""
 
     effects: list[ShardMessage | tuple[float, Event] | None]
     """Effects in order: messages, delayed events, and None for a message that is not sent."""
@@ -64,7 +64,7 @@ class EventResult(NamedTuple):
 
 
 class ShardRound(SimulatedRound):
-    """The side of some parties in one round. The simulation has the clock, the message queue and its faults."""
+    """Part of one round that some parties run. The simulation has the clock, the message queue and message faults."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, record=False)
@@ -101,7 +101,7 @@ class ShardRound(SimulatedRound):
 
 
 class Shard:
-    """The participants of some parties, driven by requests that call its methods by name."""
+    """The participants of some parties. Requests call its methods by name."""
 
     def __init__(self) -> None:
         self._seed: int | None = None
@@ -112,7 +112,7 @@ class Shard:
         self._round: ShardRound | None = None
 
     def handle(self, request: Sequence[Any]) -> Any:
-        """Calls one of the methods below by its name, which is the first item of a request."""
+        """Calls the method that a request names in its first item."""
         name, *arguments = request
         return getattr(self, name)(*arguments)
 
@@ -140,13 +140,13 @@ class Shard:
         ]
 
     def restore_states(self, number: int, states: Mapping[Party, bytes]) -> None:
-        """Continues after a round, with the states that participants had saved by then."""
+        """Continues after a round, with the states that participants had saved at its end."""
         for party, participant in self._participants.items():
             participant.number = number
             participant.give_up(participant.agreement.protocol.decode_state(states[party]))
 
     def bind_seeds(self, release: bytes) -> None:
-        """Lets the seeds of the next rounds of a twin also follow from a digest of all updates."""
+        """Makes the seeds of a twin's next rounds depend on a digest of all updates."""
         self._bound = release
 
     def begin_round(

@@ -22,13 +22,13 @@ from tacit.runtime.simulation.simulator import Rows, Simulation, begin_session, 
 AT_ONCE = 32
 """Most events in one request to a shard."""
 MOST_BYTES = 1 << 23
-"""Approximate bytes in one request to a shard. Events and their results are held twice on the way."""
+"""Approximate bytes in one request to a shard. Events and their results are held in memory twice in transit."""
 
 
 class ShardedSimulation(Simulation):
-    """The parties of an agreement over many rounds, in shards."""
+    """The parties of an agreement across many rounds, in shards."""
 
-    # No transcripts and no stand-ins: keys never leave their shard.
+    # Transcripts and stand-ins are not supported, because keys never leave their shard.
     driver_options = ("workers", "address", "twin")
 
     def __init__(
@@ -42,16 +42,16 @@ class ShardedSimulation(Simulation):
         *,
         twin: bool = False,
     ) -> None:
-        """Simulates with a pool of shards.
+        """Creates a simulation with a pool of shards.
 
         Args:
-            agreement: What the parties agreed on.
+            agreement: The agreement of the parties.
             server: The server's participant, if there is one.
             pool: The shards, which have all other participants.
-            home: The number of the shard of each party.
+            home: The number of each party's shard.
             seed: The seed of all keys and choices.
             faults: The planned faults of all rounds.
-            twin: Lets rounds follow from the seed alone, for audits.
+            twin: Whether rounds depend on the seed alone, for audits.
         """
         super().__init__(agreement, server, seed, faults, twin=twin)
         self.pool = pool
@@ -72,10 +72,7 @@ class ShardedSimulation(Simulation):
         address: str | None = None,
         twin: bool = False,
     ) -> Self:
-        """Returns a simulation on terms, with identities and a session of its own.
-
-        `workers` is the number of shards. `address` is the Ray cluster whose actors are the shards; without one they
-        are forked processes. The other arguments are those of `Simulation.on`.
+        """Returns a simulation on terms, with its own identities and session.
 
         Args:
             protocol: The protocol.
@@ -85,7 +82,7 @@ class ShardedSimulation(Simulation):
             faults: The planned faults.
             workers: The number of shards.
             address: The Ray cluster whose actors are the shards; without one they are forked processes.
-            twin: Lets rounds follow from the seed alone, for audits.
+            twin: Whether rounds depend on the seed alone, for audits.
         """
         if workers < 1:
             raise ConfigError(f"workers={workers} must be at least 1")
@@ -125,7 +122,7 @@ class ShardedSimulation(Simulation):
         return dict(zip(self.agreement.everyone, map(decode, self._encoded_states()), strict=True))
 
     def continue_from(self, number: int, states: Mapping[Party, State]) -> None:
-        """Continues after a round, with the states that parties had saved by then. Only a `twin` can."""
+        """Continues after a round, with the states that parties had saved at its end. Only a `twin` supports it."""
         if states.keys() != set(self.agreement.everyone):
             raise ConfigError("a run can be continued only with the states of all parties")
         super().continue_from(number, {party: states[party] for party in self.participants})
@@ -133,12 +130,12 @@ class ShardedSimulation(Simulation):
         self.pool.ask_all(("restore_states", number, {party: encode(states[party]) for party in self.parties}))
 
     def bind_seeds(self, release: bytes) -> None:
-        """Lets the seeds of parties in the next rounds of a `twin` also follow from a digest of their updates."""
+        """Makes the seeds of a twin's next rounds depend on a digest of their updates."""
         super().bind_seeds(release)
         self.pool.ask_all(("bind_seeds", release))
 
     def join(self, agreement: Agreement) -> None:
-        """Moves all participants to a session, which differs from the previous one in its nonce alone."""
+        """Moves all participants to another session, which differs only in its nonce."""
         if agreement != replace(self.agreement, nonce=agreement.nonce):
             raise ConfigError("parties in shards keep their agreement; only its nonce can change")
         super().join(agreement)
@@ -159,7 +156,7 @@ class ShardedSimulation(Simulation):
 
 
 class ShardedRound(SimulatedRound):
-    """One round, in which shards run their parties."""
+    """One round whose parties run in shards."""
 
     def __init__(
         self, pool: ShardPool, home: Mapping[Party, int], agreement: Agreement, *args: Any, **options: Any
@@ -168,14 +165,14 @@ class ShardedRound(SimulatedRound):
         self._pool, self._home, self._everyone = pool, home, agreement.everyone
         self.waiting |= self._home.keys() - self.away
         self._mail: list[deque[ShardEvent]] = []
-        """Events of the present moment that each shard has yet to receive."""
+        """Events of the present moment that each shard has not received yet."""
         self._next: list[list[ShardEvent]] = []
         """Events of the next request to each shard."""
         self._results: list[deque[EventResult]] = []
         """Results of the events of each shard that are not applied yet, in order."""
 
     def run(self, updates: Mapping[Party, Update]) -> None:
-        """Runs until every party has finished, given up or crashed."""
+        """Runs until every party has finished, aborted or crashed."""
         self._updates = updates
         try:
             self._process_moment(
@@ -196,7 +193,7 @@ class ShardedRound(SimulatedRound):
         self.endings = {party: endings[party] for party in self._everyone if party in endings}
 
     def _moment(self) -> list[ShardEvent]:
-        """Returns all events of the next moment. Their consequences happen later, or are scheduled later."""
+        """Returns all events of the next moment. Events that they cause are scheduled for later."""
         self.clock = self._events[0][0]
         found: list[ShardEvent] = []
         while self._events and self._events[0][0] == self.clock:
@@ -227,7 +224,7 @@ class ShardedRound(SimulatedRound):
             self._pool.next_answer()
 
     def _send_events(self, place: int) -> None:
-        """Sends a shard its next request, and prepares the one after it, so that the shard need not wait."""
+        """Sends a shard its next request, and prepares the following one, so that the shard never waits for it."""
         if self._next[place]:
             self._pool.ask(place, "process_events", self.clock, self._next[place])
             self._next[place] = self._pack_events(self._mail[place])
@@ -246,7 +243,7 @@ class ShardedRound(SimulatedRound):
         return packed
 
     def _next_result(self, place: int) -> EventResult:
-        """Returns the result of the next event at a shard, once it is known."""
+        """Waits for the result of the next event at a shard, and returns it."""
         while not self._results[place]:
             other, result = self._pool.next_answer()
             self._send_events(other)
@@ -259,7 +256,7 @@ class ShardedRound(SimulatedRound):
             if isinstance(each, ShardMessage):
                 self._send(party, each)
             elif each is None:
-                self._posts += 1  # messages are numbered, also those that are not sent
+                self._posts += 1  # message numbers also count messages that are not sent
             else:
                 self._schedule(each[0], party, each[1])
         if result.over and party in self.waiting:

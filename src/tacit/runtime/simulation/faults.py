@@ -12,7 +12,7 @@ from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
 
 PHASE = 10.0
-"""Virtual seconds of a phase."""
+"""Virtual seconds in one phase."""
 LATENCY = 1.0
 """Virtual seconds that a message takes."""
 
@@ -23,34 +23,41 @@ TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "cor
 class Fault(Section, frozen=True, kw_only=True):
     """One planned fault. A field that is None matches everything; a crash or restart must name its party.
 
+    >>> Fault(action="crash", party="p2", round=1).party
+    'p2'
+
     The first five actions affect messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
-    counted from 0) or, with `message`, before it sends one of that kind. "restart" does the same, and the party
-    continues from its journal after `seconds`. "silence" lets a party listen but never send.
+    counted from 0) or, with `message`, before it sends a message of that kind. "restart" does the same, and the party
+    continues from its journal after `seconds`. A party with "silence" receives messages but never sends any.
     """
 
     action: Mishap
+    """Kind of the fault."""
     party: Party | None = None
-    """The sender, or the party that crashes or falls silent."""
+    """The sender of the affected messages, or the party that crashes or is silent."""
     to: Party | None = None
+    """The receiver of the affected messages."""
     message: str | None = None
     """The kind of message, such as "MaskedInput"."""
     number: int | None = None
-    """The number of the message in its round, counted from 0."""
+    """Number of the message in its round, counted from 0."""
     round: int | None = None
+    """Number of the round."""
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Number of the effect before which a party crashes or restarts."""
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.5 * PHASE
     """Seconds that a delay or a restart takes. The default is longer than most waits."""
     unwritten: bool = False
-    """Whether a restart loses the input of the present call, before it was recorded or acted on."""
+    """Whether a restart loses the input of the present call, which was not recorded or acted on."""
     position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-    """Where a corruption hits: 0 is the first byte, 1 the last."""
+    """Position of a corrupted byte: 0 is the first, 1 the last."""
     chance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    """Probability that a message is affected, or that a party is silent in a round. Crashes are certain."""
+    """Probability that a message is affected, or that a party is silent in a round. A crash always occurs."""
     seed: int = 0
-    """Seed of the sampling by `chance`."""
+    """Seed of the samples for `chance`."""
 
     def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:
-        """Says whether the fault affects a message."""
+        """Returns whether the fault affects a message."""
         return (
             self.round in (None, round_)
             and self.number in (None, number)
@@ -61,11 +68,11 @@ class Fault(Section, frozen=True, kw_only=True):
         )
 
     def _strikes(self, *what: int | Party) -> bool:
-        """Samples whether the fault occurs: independently each time, and reproducibly."""
+        """Samples whether the fault occurs, independently each time and reproducibly."""
         return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).unit() < self.chance
 
     def cuts(self, round_: int, effect: int, to: Party | None = None, kind: str | None = None) -> bool:
-        """Says whether its party crashes before an effect; a message also has a receiver and a kind."""
+        """Returns whether the fault's party crashes before an effect. For a message, pass its receiver and kind."""
         if self.action not in ("crash", "restart") or self.round not in (None, round_):
             return False
         if self.message is None:
@@ -73,7 +80,7 @@ class Fault(Section, frozen=True, kw_only=True):
         return self.message == kind and self.to in (None, to)
 
     def mutes(self, round_: int, party: Party) -> bool:
-        """Says whether a party sends nothing in this round."""
+        """Returns whether a party sends nothing in this round."""
         named = self.action == "silence" and self.party in (None, party)
         return named and self.round in (None, round_) and self._strikes(round_, party)
 
@@ -93,7 +100,7 @@ def plan_copies(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
                 for copy in ((late, corrupted_at), (late + LATENCY / 2, corrupted_at))
             ]
         elif fault.action == "reorder":
-            # Half a latency later is after everything that was sent in the same moment.
+            # Half a latency later is after all messages that were sent at the same time.
             copies = [(late + LATENCY / 2, corrupted_at) for late, corrupted_at in copies]
         elif fault.action == "corrupt":
             copies = [(late, fault.position) for late, _ in copies]
@@ -101,9 +108,9 @@ def plan_copies(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
 
 
 def faults_text(faults: Sequence[Fault]) -> str:
-    """Returns the text that stands for faults wherever something follows from a seed and from them.
+    """Returns a text that represents faults wherever a seed is combined with them.
 
-    Other text would be other sessions: it is spelled as in release 0.2, whatever the class is called.
+    Another text would give other sessions, so it stays as in release 0.2, whatever the class is called.
     """
     each = [
         f"Fault({', '.join(f'{name}={getattr(fault, name)!r}' for name in fault.__struct_fields__)})"
@@ -113,13 +120,13 @@ def faults_text(faults: Sequence[Fault]) -> str:
 
 
 def flip_byte(data: bytes, position: float) -> bytes:
-    """Returns bytes with one byte changed: position 0 is the first, 1 the last."""
+    """Returns the bytes with one byte changed: position 0 is the first, 1 the last."""
     place = min(int(position * len(data)), len(data) - 1)
     return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
 
 
 def sample_dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Entropy) -> list[Fault]:
-    """Samples crashes of a fraction of the parties, each before one of its first `steps` effects."""
+    """Samples a fraction of the parties, and returns faults that crash each before one of its first `steps` effects."""
     crashing = entropy.sample(parties, int(fraction * len(parties)))
     return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
 
@@ -135,7 +142,7 @@ def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tup
         return (), [f"faults must be a list of faults{one}"]
     faults, wrong = [], []
     for number, each in enumerate(given):
-        # A fault made in Python has not been validated yet, so it is read like one from a file.
+        # A fault that was created in Python is not validated yet, so it is read like one from a file.
         fault, problems = ConfigSource(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
         wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
         if fault is None or problems:

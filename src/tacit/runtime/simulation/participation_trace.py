@@ -1,4 +1,4 @@
-"""Participation traces: the parties whose vectors each of many rounds sums, without running the rounds."""
+"""Participation traces: the contributors of many rounds, computed without running the rounds."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from tacit.runtime.simulation.simulator import Simulation
 
 
 class TracedRound(NamedTuple):
-    """The participation of one round: parties asked, parties that deliver, parties summed."""
+    """Participation in one round: the parties asked, the parties that deliver, and the parties summed."""
 
     asked: tuple[Party, ...]
     delivered: tuple[Party, ...]
@@ -24,7 +24,7 @@ class TracedRound(NamedTuple):
 def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedRound]:
     """Yields the participation of the next rounds of a simulation.
 
-    The choices come from the functions that the server itself calls, with the seeds of its rounds.
+    It calls the functions that the server calls, with the seeds of its rounds.
     """
     agreement = simulation.agreement
     choice, terms, parties = agreement.protocol.choice, agreement.terms, agreement.parties
@@ -54,7 +54,7 @@ def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedR
 def _sending(
     faults: Sequence[Fault], number: int, kind: type[Message], parties: Parties, places: Sequence[int]
 ) -> list[int]:
-    """Returns the places whose message reaches the server."""
+    """Returns the indices of parties whose message reaches the server."""
     name = kind.kind()
     silent = [fault for fault in faults if fault.action == "silence"]
     drops = [fault for fault in faults if fault.action == "drop" and fault.message in (None, name)]

@@ -1,7 +1,7 @@
 """One round of a simulated federation.
 
-There are no threads and no asyncio: a heap of events on a virtual clock decides which party advances next. The planned
-faults say what goes wrong, and when.
+There are no threads and no asyncio: a heap of events on a virtual clock decides which party advances next. Planned
+faults determine what fails, and when.
 """
 
 import heapq
@@ -31,7 +31,7 @@ from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcri
 
 @dataclass(slots=True)
 class Arrival:
-    """A copy of a message that reaches its receiver, and the position of a corrupted byte, if any."""
+    """Event: a copy of a message reaches its receiver. The position of a corrupted byte is given, if there is one."""
 
     post: Post
     corrupted_at: float | None = None
@@ -44,23 +44,23 @@ class Arrival:
 
 @dataclass(slots=True)
 class Deadline:
-    """The timeout of a wait, by its number."""
+    """Event: a wait times out. Waits are identified by number."""
 
     wait: int
 
 
 class Restart:
-    """A party that crashed is back."""
+    """Event: a party that crashed restarts."""
 
 
 Event: TypeAlias = Arrival | Deadline | Restart
 Row: TypeAlias = NDArray[np.floating[Any]]
-"""The row into which the average of a party is written."""
+"""The row into which a party's average is written."""
 
 
 @dataclass(slots=True)
 class CallContext:
-    """The progress of a party before a call."""
+    """State of a party before a call."""
 
     state: State
     effects: int
@@ -87,24 +87,24 @@ class SimulatedRound:
         """Prepares a round.
 
         Args:
-            agreement: What the parties agreed on.
+            agreement: The agreement of the parties.
             participants: The parties that run here. A restart replaces one of them by a rebuilt one.
             seed_of: Returns the seed of a party's round.
             number: The number of the round.
-            faults: The planned faults. Those of parties that run elsewhere are ignored.
+            faults: The planned faults. Faults of parties that run elsewhere are ignored.
             record: Whether a transcript is recorded.
-            silent: Parties that listen and never send.
-            away: Parties that neither listen nor send.
+            silent: Parties that receive messages and never send any.
+            away: Parties that neither receive nor send.
             rows: The rows into which averages are written.
         """
         self.number, self.clock, self.participants = number, 0.0, participants
         self.away = frozenset(away)
-        """Parties that do not begin."""
+        """Parties that do not begin the round."""
         self.waiting = set(self.participants) - self.away
-        """Parties that have neither finished nor given up nor crashed."""
+        """Parties that have not finished, aborted or crashed."""
         self.crashed: set[Party] = set()
         self.ended: list[Party] = []
-        """Parties that have finished or given up, in the order in which they did."""
+        """Parties that have finished or aborted, in the order in which they did."""
         self.rounds: dict[Party, Round] = {}
         self.endings: dict[Party, Ending] = {}
         bits = next((each.bits for each in participants.values() if isinstance(each, KeyedParticipant)), None)
@@ -123,19 +123,19 @@ class SimulatedRound:
         restarting = [party for party, on in planned if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
         self._before_round = {party: self.participants[party].rebuild() for party in restarting}
-        """Participants that will restart, as they were before the round."""
+        """State before the round of participants that will restart."""
         self._restarting: dict[Party, list[Arrival]] = {}
-        """Parties that crashed and will be back, with the messages for them, which are not acknowledged."""
+        """Crashed parties that will restart, with the unacknowledged messages for them."""
         self._average: Any = None
         self._rows, self._at_once = rows, False
         self._posts = self._scheduled = 0
         self._events: list[tuple[float, int, Party, Event]] = []
 
     def run(self, updates: Mapping[Party, Update]) -> None:
-        """Runs until every party has finished, given up or crashed. Terminates because every wait times out."""
+        """Runs until every party has finished, aborted or crashed. It terminates because every wait times out."""
         self._updates = updates
-        # A common average is written when the round is known to have succeeded; individual averages are written at
-        # once, unless the row may still have to be read as another party's update.
+        # A common average is written when the round has succeeded. Individual averages are written at once, unless the
+        # row may still be needed as another party's update.
         self._at_once = self._rows is not None and SERVER not in self.participants and _in_place(updates, self._rows)
         try:
             for party in self.participants:
@@ -148,15 +148,15 @@ class SimulatedRound:
             self._finish()
 
     def _finish(self) -> None:
-        """Ends everybody's round where it is."""
-        self._events.clear()  # or pending messages would be held as long as this round is inspected
+        """Ends the round of every party, whatever its progress."""
+        self._events.clear()  # otherwise pending messages stay in memory as long as this round is inspected
         for round_ in self.rounds.values():
             round_.close()
         for participant in self.participants.values():
             if participant.round is None or not participant.round.over:
                 participant.give_up()  # it crashed, or an exception or an interrupt ended the simulation
-            participant.number = self.number  # also of parties that did not begin, or they would stay behind
-        # In the order of the roster, whoever ended first.
+            participant.number = self.number  # also for parties that did not begin, so that they do not fall behind
+        # Endings are in the order of the roster, not in the order in which parties ended.
         self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
         if self.transcript is not None:
             self.transcript.holdings = {
@@ -184,7 +184,7 @@ class SimulatedRound:
         participant, round_ = self.participants[party], self.rounds[party]
         before = CallContext(participant.state, round_.effects, round_.waits, event)
         if isinstance(event, Arrival):
-            # Messages are sealed only now, so that few of them are in memory at once.
+            # Messages are sealed on arrival, so that few sealed ones are in memory at once.
             self._perform(party, participant.deliver(event.data, self.clock), before)
         elif isinstance(event, Deadline) and event.wait == round_.waits:
             self._perform(party, participant.expire(self.clock), before)
@@ -192,7 +192,7 @@ class SimulatedRound:
     # --- actions of parties ----------------------------------------------------------------------------------------
 
     def _perform(self, party: Party, actions: Sequence[Action], before: CallContext) -> None:
-        """Performs the actions of a call, up to the one before which its party crashes, if it does."""
+        """Performs the actions of a call. If the party crashes, it performs only those before the crash."""
         round_, cut, fault = self.rounds[party], len(actions), None
         if self._party_faults[party]:
             cut, fault = self._find_cut(party, actions, before)
@@ -216,7 +216,7 @@ class SimulatedRound:
             self._schedule(round_.wait.patience * PHASE, party, Deadline(round_.waits))
 
     def _find_cut(self, party: Party, actions: Sequence[Action], before: CallContext) -> tuple[int, Fault | None]:
-        """Returns the index of the action before which a party crashes, and the fault; all actions and None if not."""
+        """Returns the index of the action before which a party crashes, and the fault; None if it does not crash."""
         round_ = self.rounds[party]
         for fault in self._party_faults[party]:
             if fault.cuts(self.number, before.effects) and before.effects:
@@ -226,7 +226,7 @@ class SimulatedRound:
                 sends = isinstance(action, Post) and fault.cuts(self.number, action.effect, action.to, action.kind)
                 if saves or sends:
                     return (0 if fault.unwritten else place), fault
-            # The party was about to wait, which is the last of its effects so far, or to end.
+            # The last effect of a call is a wait, or the end of the round.
             waits = round_.wait is not None and round_.waits > before.waits
             ends = round_.over and round_.error is None
             if (waits or ends) and fault.cuts(self.number, round_.effects - waits):
@@ -234,10 +234,10 @@ class SimulatedRound:
         return len(actions), None
 
     def _stop(self, party: Party, fault: Fault, state: State, before: CallContext) -> None:
-        """Crashes a party, for good or until it restarts."""
+        """Crashes a party, permanently or until it restarts."""
         if fault.action == "restart":
             self._party_faults[party] = [each for each in self._party_faults[party] if each is not fault]
-            # The input of a call that is not on disk was not acknowledged either, and will be sent again.
+            # The input of an unwritten call was not acknowledged either, so its sender sends it again.
             lost = [before.event] if fault.unwritten and isinstance(before.event, Arrival) else []
             self._restarting[party] = lost
             self._schedule(fault.seconds, party, Restart())
@@ -248,11 +248,11 @@ class SimulatedRound:
         self.participants[party].give_up(state)
 
     def _resume(self, party: Party) -> None:
-        """Rebuilds a party from what the contract has on disk, and nothing else."""
+        """Rebuilds a party using only the data that the contract keeps on disk."""
         written, waiting = self._journals[party], self._restarting.pop(party)
         journal = Journal.decode(written.encode(), written.tip)
         self.rounds[party].close()
-        # Without a record nothing of the round was sent, and the disk has the participant as it was before.
+        # Without a record, nothing of the round was sent, and the participant on disk is the one before the round.
         self.participants[party] = participant = (self.participants if journal.records else self._before_round)[
             party
         ].rebuild()
@@ -261,7 +261,7 @@ class SimulatedRound:
         else:
             posts = participant.resume(journal, self._updates.get(party), self.clock)
             self.rounds[party] = _current_round(participant)
-            # Its saved state is on disk, also if it crashes again while it repeats its messages.
+            # Its saved state is on disk, even if it crashes again while it repeats its messages.
             self._perform(party, posts, CallContext(participant.state, 0, 0))
         for arrival in waiting:
             self._handle(party, arrival)
@@ -278,7 +278,7 @@ class SimulatedRound:
             self.endings[party] = round_.ending
 
     def _share_average(self, vector: Vector) -> Vector:
-        """Returns one shared, read-only copy for parties that ended with the same average."""
+        """Returns one shared, read-only copy for all parties with the same average."""
         if isinstance(vector, np.ndarray) and vector.dtype != object:
             if isinstance(self._average, np.ndarray) and np.array_equal(vector, self._average):
                 return self._average
@@ -324,13 +324,13 @@ class SimulatedRound:
             self._schedule(delay, post.to, Arrival(post, corrupted_at))
 
     def _schedule(self, delay: float, party: Party, event: Event) -> None:
-        # The running number keeps simultaneous events in the order in which they were scheduled.
+        # The sequence number keeps simultaneous events in the order in which they were scheduled.
         self._scheduled += 1
         heapq.heappush(self._events, (self.clock + delay, self._scheduled, party, event))
 
 
 def _in_place(updates: Mapping[Party, Update], rows: Mapping[Party, Row]) -> bool:
-    """Says whether no update overlaps the row of another party."""
+    """Returns whether no update overlaps the row of another party."""
     bounds = [byte_bounds(row) for row in rows.values()]
     first, last = min(low for low, _ in bounds), max(high for _, high in bounds)
     for party, update in updates.items():

@@ -1,8 +1,8 @@
 """Deterministic simulator: all parties of a federation in one process, on a virtual clock, with planned faults.
 
-The same run gives the same bytes. With a seed, keys and choices follow from the seed *and* from the agreement, the
-updates and the planned faults up to the present round. So two runs with one seed share no key unless they are the same
-run so far. `simulated_round` runs one round.
+The same run gives the same bytes. With a seed, keys and choices are derived from the seed *and* from the agreement, the
+updates and the planned faults up to the present round. So two runs with the same seed share keys only as long as they
+are identical. `simulated_round` runs one round.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ from tacit.runtime.simulation.simulated_round import Row, SimulatedRound
 
 NONCE_BYTES = 16
 Rows: TypeAlias = dict[Party, Row]
-"""The row into which the average of each party is written."""
+"""The row into which each party's average is written."""
 
 
 class Simulation:
-    """The parties of an agreement, round after round."""
+    """The parties of an agreement, across many rounds."""
 
     driver_options: ClassVar[tuple[str, ...]] = ("record", "stand_ins", "twin")
-    """Options of `on` that `of` takes beside the settings of a protocol."""
+    """Names of options of `on` that `of` accepts in addition to a protocol's settings."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Simulation:
         record: bool = False,
         twin: bool = False,
     ) -> None:
-        """Simulates participants. Without a seed, the seeds of rounds come from the operating system.
+        """Creates a simulation of some participants.
 
         Args:
-            agreement: What the parties agreed on.
+            agreement: The agreement of the parties.
             participants: All parties, and the server if there is one.
-            seed: The seed of all keys and choices.
+            seed: The seed of all keys and choices; without one they come from the operating system.
             faults: The planned faults of all rounds.
             record: Whether rounds are recorded in transcripts.
-            twin: Lets rounds follow from the seed alone, whatever their updates are. It is for audits, whose symbolic
-                and concrete runs must choose alike. It protects nobody's vectors.
+            twin: Whether rounds depend on the seed alone, and not on their updates. It is for audits, whose symbolic
+                and concrete runs must make the same choices. It protects nobody's vectors.
         """
         self.agreement, self.participants, self.faults = agreement, dict(participants), tuple(faults)
         self.number = 0
@@ -67,11 +67,11 @@ class Simulation:
         """The last round, for inspection after an abort."""
         self._seed, self._record, self._twin = seed, record, twin
         self.round_type: Callable[..., SimulatedRound] = SimulatedRound
-        """Makes a round: its class, or one that does more."""
+        """Creates a round: the class of rounds, or a function with more arguments bound."""
         self._history = faults_text(self.faults).encode()
-        """Digest of all that a seeded run depends on besides its agreement, updated every round."""
+        """Digest of everything besides the agreement that a seeded run depends on, updated every round."""
         self._bound: bytes | None = None
-        """Digest that the seeds of parties follow from in the next rounds."""
+        """Digest on which the parties' seeds of the next rounds depend; None if there is none."""
 
     @classmethod
     def of(
@@ -92,7 +92,7 @@ class Simulation:
             entries: The length of the vectors.
             seed: The seed of all keys and choices; without one they come from the operating system.
             faults: The planned faults, as objects or plain dictionaries.
-            **options: The settings of the protocol, and options of `on` that `driver_options` names.
+            **options: The settings of the protocol, and the options of `on` that `driver_options` names.
         """
         entry = find(protocol)
         planned, problems = faults_from(faults, entry, parties)
@@ -114,16 +114,18 @@ class Simulation:
         ring_bits: int | None = None,
         twin: bool = False,
     ) -> Self:
-        """Returns a simulation on terms, with identities and a session of its own.
-
-        `seed`, `faults`, `record` and `twin` are those of the class.
+        """Returns a simulation on terms, with its own identities and session.
 
         Args:
             protocol: The protocol.
             terms: Its settings, bound to the parties.
             entries: The length of the vectors.
+            seed: As in the class.
+            faults: As in the class.
+            record: As in the class.
             stand_ins: Coroutines that replace those of some parties, for attacks and tests.
-            ring_bits: Bits of a finer ring than the one agreed on.
+            ring_bits: Bits of a finer ring than the agreed one.
+            twin: As in the class.
         """
         everyone = protocol.everyone(terms.parties)
         identities = [identity_of(party, seed) for party in everyone]
@@ -146,9 +148,9 @@ class Simulation:
         return {party: participant.state for party, participant in self.participants.items()}
 
     def continue_from(self, number: int, states: Mapping[Party, State]) -> None:
-        """Continues after a round, with the states that parties had saved by then.
+        """Continues after a round, with the states that parties had saved at its end.
 
-        Only a `twin` can: elsewhere the keys depend on all earlier updates.
+        Only a `twin` supports it: otherwise keys depend on all earlier updates.
         """
         if not self._twin or states.keys() != self.participants.keys():
             raise ConfigError(
@@ -160,15 +162,15 @@ class Simulation:
             participant.give_up(states[party])
 
     def bind_seeds(self, release: bytes) -> None:
-        """Lets the seeds of parties in the next rounds of a `twin` also follow from a digest of their updates.
+        """Makes the parties' seeds of a twin's next rounds depend on a digest of their updates.
 
-        Noise follows from these seeds, and must not be the same for other updates. The server's seed stays, because it
-        decides who takes part before there are updates.
+        Noise is derived from these seeds, and must differ for different updates. The server's seed stays the same,
+        because the server selects participants before there are updates.
         """
         self._bound = release
 
     def close(self) -> None:
-        """Ends the workers of the simulation; here there are none."""
+        """Ends the workers of a simulation. This class has none."""
 
     def seed_of(self, party: Party, number: int) -> bytes:
         """Returns the seed of a party's round: fresh, or derived from the run so far."""
@@ -176,12 +178,12 @@ class Simulation:
         return seed_of(party, number, self._seed, bound if self._twin else self.agreement.session)
 
     def _renew(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
-        """Begins a session derived from the seed and all updates so far, so that no other run has its keys."""
+        """Begins a session derived from the seed and all updates so far, so that no other run has the same keys."""
         prints = (fingerprint_update(updates.get(party)) for party in self.parties)
         away = [b"absent", *(party.encode() for party in self.parties if party in absent)] if absent else []
         history = hashlib.sha256()
         for part in chain([self._history], prints, self._encoded_states(), self._role_labels(), away):
-            history.update(frame_parts(part))  # one at a time, because states may be large
+            history.update(frame_parts(part))  # one part at a time, because states may be large
         self._history = history.digest()
         nonce = entropy_for(self._seed, "session", self._history).bytes(NONCE_BYTES)
         self.join(replace(self.agreement, nonce=nonce))
@@ -191,14 +193,14 @@ class Simulation:
         return (self.agreement.protocol.encode_state(participant.state) for participant in self.participants.values())
 
     def _role_labels(self) -> Iterable[bytes]:
-        """Returns labels of the coroutine and the ring of each participant, which may not be the protocol's own."""
+        """Returns labels of each participant's coroutine and ring, which may differ from the protocol's own."""
         return (
             label_role(participant.role, getattr(participant, "bits", None))
             for participant in self.participants.values()
         )
 
     def join(self, agreement: Agreement) -> None:
-        """Moves all participants to a session."""
+        """Moves all participants to another session."""
         self.agreement = agreement
         for participant in self.participants.values():
             participant.agreement = agreement
@@ -209,14 +211,15 @@ class Simulation:
         out: NDArray[np.floating[Any]] | None = None,
         absent: Collection[Party] = (),
     ) -> Outcome:
-        """Runs one round and returns its outcome; raises the first error if it failed.
+        """Runs one round and returns its outcome; raises the first error if the round failed.
 
-        With `out`, a matrix with a row for each party, averages are written into its rows and nowhere else; those of
-        the outcome are these rows. It may be the matrix whose rows are the updates. A row without an average is left
-        unchanged.
-
-        Parties that are `absent` send nothing in this round, as with a fault "silence". One with an update still
-        listens. One without an update receives a server's announcement, and without a server takes no part.
+        Args:
+            updates: The update of each party.
+            out: A matrix with a row for each party. Averages are written into its rows only, and those of the outcome
+                are these rows. It may be the matrix whose rows are the updates. Rows without an average stay unchanged.
+            absent: Parties that send nothing in this round, as with a fault "silence". One with an update still
+                receives messages. One without an update receives only a server's announcement; without a server it
+                takes no part.
         """
         self._check(updates, absent)
         rows = None if out is None else self._rows(out)
@@ -235,7 +238,7 @@ class Simulation:
         if self.agreement.protocol.server is None:
             away = set(absent) - updates.keys()
         else:
-            # An absent party receives the announcement, which does not depend on its own update; a zero stands in.
+            # An absent party receives the announcement, which does not depend on its update. Zeros stand in for that.
             nothing = np.broadcast_to(np.zeros(1, np.float32), self.agreement.entries)
             updates = {**dict.fromkeys(absent, Update(nothing)), **updates}
         self.last = run = self._make_round(faults, absent, away, rows)
@@ -261,7 +264,7 @@ class Simulation:
         )
 
     def _check(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
-        """Raises ConfigError unless there is an update of every party that is present, and of nobody else."""
+        """Raises ConfigError unless every present party has an update, and no other name does."""
         if problems := absent_problems(absent, self.parties):
             raise ConfigError(problems)
         missing = set(self.parties) - updates.keys() - set(absent)
@@ -269,7 +272,7 @@ class Simulation:
             raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
 
     def _rows(self, out: Any) -> Rows:
-        """Returns the row of each party; raises ConfigError unless averages can be written into the matrix."""
+        """Returns the row of each party; raises ConfigError if averages cannot be written into the matrix."""
         shape, clip = (len(self.parties), self.agreement.entries), self.agreement.settings.clip
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype not in (np.float32, np.float64):
             raise ConfigError(
@@ -306,19 +309,19 @@ def label_role(role: Role | None = None, bits: int | None = None) -> bytes:
 
 
 def identity_of(party: Party, seed: int | None) -> Identity:
-    """Returns a new identity, or the one derived from a seed."""
+    """Returns a fresh identity, or the one derived from a seed."""
     return Identity.generate(party, entropy_for(seed, f"identity {party}"))
 
 
 def begin_session(
     protocol: Protocol, terms: Terms, members: Iterable[Member], entries: int, seed: int | None
 ) -> Agreement:
-    """Returns the agreement of some members on a new session, or on the one derived from a seed."""
+    """Returns the agreement of some members on a new session, or on the session derived from a seed."""
     return agree(protocol, terms, Roster(members), entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
 
 
 def seed_of(party: Party, number: int, seed: int | None, session: bytes | None) -> bytes:
-    """Returns the seed of a party's round: fresh, or derived from a seed and, if there is one, a session.
+    """Returns the seed of a party's round: fresh, or derived from a seed and, if given, a session.
 
     It is a module-level function because shards derive the seeds of their own parties.
     """
@@ -327,5 +330,5 @@ def seed_of(party: Party, number: int, seed: int | None, session: bytes | None) 
 
 
 def entropy_for(seed: int | None, *purpose: str | bytes) -> Entropy:
-    """Returns the operating system's entropy, or the entropy of a seed for one purpose."""
+    """Returns the operating system's randomness, or a stream derived from a seed for one purpose."""
     return SystemEntropy() if seed is None else SeededEntropy(seed, *purpose)

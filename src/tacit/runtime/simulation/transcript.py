@@ -1,7 +1,7 @@
 """Transcript of a recorded round: every envelope, and every party's secrets.
 
-It is plain data and can be pickled. It contains secrets by design: computing what a coalition can recover takes the
-keys of its members. Only simulations are recorded.
+It is plain data and can be pickled. It contains secrets by design, because computing what a coalition can recover takes
+the keys of its members. Only simulations are recorded.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 @dataclass(frozen=True)
 class SentEnvelope:
-    """One envelope as the courier saw it, when it was sent, and whether it was delivered."""
+    """An envelope as the transport sees it, the time it was sent, and whether it was delivered."""
 
     time: float
     envelope: Envelope
@@ -47,7 +47,7 @@ class Transcript:
 
     agreement: Agreement
     bits: int | None = None
-    """Bits of the ring, if it is not the one agreed on."""
+    """Bits of the ring, if they differ from the agreed ones."""
     passed: list[SentEnvelope] = field(default_factory=list)
     holdings: dict[Party, Holdings] = field(default_factory=dict)
 
