@@ -193,7 +193,7 @@ async def _relay(node: "RelayNode", as_json: bool) -> None:
     try:
         await node.start()
         if as_json:
-            _echo(to_json({"relay": node.me, "address": address}))
+            _echo(msgspec.json.encode({"relay": node.me, "address": address}).decode())
         _echo(f"relaying at {address}", err=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -31,7 +31,7 @@ except ImportError:
 
 from tacit.net.transport.call_quota import CallQuota
 from tacit.net.transport.framing import FrameHeader, FrameRefused, split_header
-from tacit.net.transport.held_stream import PROCESS_BYTES, HeldAnswer, HeldStream, Lane, read_opening
+from tacit.net.transport.held_stream import PROCESS_BYTES, STREAMS, HeldAnswer, HeldStream, Lane, read_opening
 from tacit.net.transport.hold_keeper import HoldKeeper
 from tacit.net.transport.listen_addresses import find_listen_addresses
 from tacit.net.transport.malloc import tune_malloc
@@ -117,7 +117,7 @@ class Courier:
         process = SystemEntropy().bytes(PROCESS_BYTES)
         self._keepers = [HoldKeeper(self.links[name], process, self._take_held, self) for name in hold_at or ()]
         self._most_calls = CALLS + 2 * len(self._peers) * is_relay  # a hello and a frame to each of the others
-        self._calls = CallQuota(self._most_calls)
+        self._calls, self._openings = CallQuota(self._most_calls), CallQuota(STREAMS * len(Lane))
         slots = {Lane.HELLO: RELAYED, Lane.FRAME: RELAYED if is_relay else RELAYED_FRAMES}
         self._relay = MessageRelay(self.links, patience, receiver.max_frame_bytes, slots)
         self._turns: defaultdict[tuple[Party, Party], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -230,10 +230,11 @@ class Courier:
         """Keeps a stream of an outbound-only peer until it is closed. It does not count as a call of the peer."""
         try:
             caller = self._caller(context)
+            with self._openings.hold(caller):
+                opening = read_opening(await self._first_piece(pieces))
             if (link := self.links[caller]).peer.address:
                 why = f"federation.toml here has an address of {caller}; have both take the newest one"
                 raise FrameRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
-            opening = read_opening(await self._first_piece(pieces))
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
             raise AssertionError from None  # abort raises
