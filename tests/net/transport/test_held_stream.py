@@ -84,7 +84,7 @@ def test_a_party_with_an_address_holds_no_streams(tmp_path):
 def test_streams_that_are_never_opened_are_few_and_end(tmp_path):
     async def run():
         async with listening(tmp_path, connect=1.0) as (_, node, hold):
-            calls = [hold() for _ in range(4 * STREAMS)]
+            calls = [hold() for _ in range(3 * STREAMS)]  # fewer than gRPC itself refuses
             codes = [await code_of(call) for call in calls]
             call = hold()
             await call.write(packed())
