@@ -83,16 +83,18 @@ def test_a_party_with_an_address_holds_no_streams(tmp_path):
 
 def test_streams_that_are_never_opened_are_few_and_end(tmp_path):
     async def run():
-        async with listening(tmp_path, connect=1.0) as (_, node, hold):
-            calls = [hold() for _ in range(3 * STREAMS)]  # fewer than gRPC itself refuses
-            codes = [await code_of(call) for call in calls]
+        async with listening(tmp_path, connect=2.0) as (_, node, hold):
             call = hold()
             await call.write(packed())
-            await call.initial_metadata()
+            await call.initial_metadata()  # a busy machine takes a while to connect
+            calls = [hold() for _ in range(3 * STREAMS)]
+            codes = [await code_of(call) for call in calls]
             return codes, node.courier.calls_of("p0"), node.courier.links["p0"].held.count(Lane.FRAME)
 
     codes, calls, held = asyncio.run(run())
-    assert set(codes) == {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
+    # By the courier or, beyond the streams of a connection, by gRPC.
+    refused = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert set(codes) - {grpc.StatusCode.UNAVAILABLE} == refused
     assert codes.count(grpc.StatusCode.DEADLINE_EXCEEDED) <= 2 * STREAMS
     assert (calls, held) == (0, 1)
 
