@@ -1,1 +1,1 @@
-"""Measurements of Tacit against its peers, side by side in one run."""
+"""Benchmarks of Tacit, measured next to comparable software in the same run."""

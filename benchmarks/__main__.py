@@ -1,4 +1,4 @@
-"""Runs the benchmarks, prints one table and writes the figures as JSON: `python -m benchmarks --help`."""
+"""Command line of the benchmarks: prints a table and writes the figures as JSON (`python -m benchmarks --help`)."""
 
 import argparse
 import json
@@ -61,23 +61,23 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "startup": startup.rows,
 }
 ASKED_FOR = ("faults", "flower", "wire", "page")
-"""Suites that are run only if they are named: they take long, and the first of them measures nothing."""
+"""Suites that run only if they are named, because they take long; `faults` measures nothing."""
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments."""
+    """Argument parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends with code 2."""
+        """Exits with code 2."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, 1 if a target was missed or a measurement failed, 2 for bad arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["intruders"]:  # which has nothing to compare with, and a table of its own
+    if given[:1] == ["intruders"]:  # This suite has no comparison, and a table of its own.
         return import_module("benchmarks.intruders.run").main(given[1:])
     parser = Parser(
         "python -m benchmarks",
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_failure(parser, "interrupted; nothing was written", 130)
     about = {"command": " ".join(["python -m benchmarks", *given]), "date": datetime.now(UTC).isoformat("T", "seconds")}
     options.json.write_text(report(results, about | {"quick": options.quick, "machine": machine()}))
-    # A table in a file or a pipe has no need to be as narrow as a terminal.
+    # A table in a file or a pipe may be wider than a terminal.
     Console(width=None if sys.stdout.isatty() else 160).print(
         table(results), f"\nAll of it, with notes: {options.json}"
     )
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure_suites(suites: Iterable[str], quick: bool, pythons: Mapping[str, str], seed: int | None = None) -> Results:
-    """Returns the rows of each suite. Shows on a terminal what is being measured."""
+    """Returns the rows of each suite, and shows on a terminal what is being measured."""
     results: Results = {}
     with Progress(
         SpinnerColumn(),
@@ -153,7 +153,7 @@ def measure_suites(suites: Iterable[str], quick: bool, pythons: Mapping[str, str
 
 
 def table(results: Results) -> Table:
-    """Returns what is printed."""
+    """Returns the printed table."""
     missing = [name for name, version in versions().items() if version is None]
     caption = f"Not installed, so not compared with: {', '.join(missing)}" if missing else None
     found = Table("what", caption=caption)
@@ -170,14 +170,14 @@ def table(results: Results) -> Table:
 
 
 def report(results: Results, about: dict[str, Any]) -> str:
-    """Returns the JSON: what was run, where, and the rows with their suites."""
+    """Returns the JSON: the arguments, the machine, and the rows of each suite."""
     rows = [{"suite": suite, **asdict(row)} for suite, found in results.items() for row in found]
-    # Rows may hold NumPy's own numbers and truth values, which JSON does not know.
+    # Rows may contain NumPy numbers and booleans, which JSON does not support.
     return json.dumps(about | {"rows": rows}, indent=2, allow_nan=False, default=lambda value: value.item()) + "\n"
 
 
 def machine() -> dict[str, Any]:
-    """Returns what the figures depend on."""
+    """Returns the properties of the machine that figures depend on."""
     return {
         "platform": platform.platform(),
         "processor": _processor(),
@@ -188,7 +188,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Returns the versions of the packages that do the work, None where one is not installed."""
+    """Returns the versions of the relevant packages; None for packages that are not installed."""
     found: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -208,14 +208,14 @@ def _processor() -> str:
 
 
 def _figure(value: float | None, unit: str) -> str:
-    """Returns a number with four digits or all those before the point, never a power of ten."""
+    """Returns a number with four digits, or with all digits before the point, never as a power of ten."""
     if value is None:
         return ""
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.4g} {unit}"
 
 
 def _try_to_write(path: Path) -> None:
-    """Raises OSError if the results could not be written, before the long work starts. Leaves no empty file behind."""
+    """Raises OSError if the results cannot be written, before the long work starts. Leaves no empty file behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     there = path.exists()
     path.open("a").close()

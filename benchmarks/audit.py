@@ -1,4 +1,4 @@
-"""CPU time of audits. There is no peer to compare with, so rows have limits to keep."""
+"""CPU time of audits. There is nothing to compare with, so rows have upper limits."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
 
 def grow_parties(quick: bool) -> Iterator[Row]:
-    """Yields a row for each number of parties: one round, of the server or of single parties."""
+    """Yields a row for each number of parties: one round, for the server or for single parties."""
     for users in (10, 20) if quick else (50, 100, 200, 300):
         name = f"audit of the server, secagg, {users} users, one round"
         yield time_audit(name, None, tacit.audit, "secagg", parties=users, coalition=["server"])
@@ -69,7 +69,7 @@ def grow_parties(quick: bool) -> Iterator[Row]:
 
 
 def time_preflights(quick: bool) -> Iterator[Row]:
-    """Yields a row for each preflight. Settings that an argument settles are not audited if that takes long."""
+    """Yields a row for each preflight. Settings that an argument decides are not audited if that takes long."""
     sparse: dict[str, Any] = {} if quick else {"graph": {"kind": "regular", "degree": 6, "girth": 4}}
     asked: list[tuple[str, int, dict[str, Any]]] = [
         ("cesar", 6 if quick else 16, {}),
@@ -90,7 +90,7 @@ def _terms(protocol: str, parties: int, options: Mapping[str, Any]) -> Terms:
 
 
 def time_audit(name: str, most: float | None, work: Callable[..., Any], *arguments: Any, **options: Any) -> Row:
-    """Returns the CPU time of one call. It is long enough not to be repeated."""
+    """Returns the CPU time of one call. The call takes so long that it is not repeated."""
     start = time.process_time()
     work(*arguments, **options)
     seconds = time.process_time() - start

@@ -1,7 +1,7 @@
-"""CESAR, the masked exchange between neighbours: bytes against plain gossip, CPU time, and growth (paper 004).
+"""CESAR, the masked exchange between neighbours (paper 004): bytes compared with plain gossip, CPU time, and growth.
 
-Nothing is trained: vectors are noise, and one exchange is measured. CESAR's own code is not public. Its CPU time is set
-against a figure that was recorded elsewhere, and, side by side, against a stand-in written here in the manner of
+Nothing is trained: vectors are random, and one exchange is measured. CESAR's own code is not public. Its CPU time is
+compared with a figure that was recorded elsewhere and, in the same run, with a stand-in written here in the style of
 decentralizepy, the framework that it was built on.
 """
 
@@ -29,11 +29,11 @@ from tacit.vectors.sparsify import alpha_for, topk_mask
 BITS, CLIP = 32, 8.0
 BETAS = (0.3, 0.5)
 PAPER = {(3, 0.3): 0.18, (3, 0.5): 0.12, (6, 0.3): 0.35, (6, 0.5): 0.25}
-"""What the paper pays over D-PSGD with TopK, by degree and β."""
+"""The paper's additional bytes over D-PSGD with TopK, by degree and β."""
 RECORDED = 3.7
-"""CPU seconds of an exchange between 48 nodes, one process each, of a CESAR prototype on decentralizepy: an earlier
-measurement on a Xeon with two cores, not made in this run."""
-SELECTED = 0.4  # in the paper's Table 4
+"""CPU seconds of an exchange between 48 nodes, one process each, with a CESAR prototype on decentralizepy. It was
+measured earlier on a Xeon with two cores, not in this run."""
+SELECTED = 0.4  # The fraction in the paper's Table 4.
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Case:
         return _regular(self.nodes, self.degree)
 
     def federation(self, protocol: str, **options: object) -> Simulation:
-        """Returns the nodes, ready to average by a protocol."""
+        """Returns the simulation of a protocol among the nodes."""
         chosen = {"graph": self.graph, "share": self.share, "sparsifier": self.sparsifier, "bits": BITS, "clip": CLIP}
         return Simulation.of(protocol, tuple(self.updates()), self.entries, seed=0, **chosen, **options)
 
     def updates(self) -> dict[str, Update]:
-        """Returns different vectors that take next to no memory: windows on one long one."""
+        """Returns different vectors with almost no memory: windows into one long vector."""
         noise = np.random.default_rng(0).normal(0, 0.1, self.entries + self.nodes).astype(np.float32)
         return {f"p{place}": Update(noise[place : place + self.entries]) for place in range(self.nodes)}
 
     def run(self, protocol: str = "cesar") -> Traffic:
-        """Returns what one exchange sent."""
+        """Returns the traffic of one exchange."""
         return self.federation(protocol).average(self.updates()).traffic
 
 
@@ -90,7 +90,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
 
 def _against_gossip(nodes: int, degree: int, entries: int, sparsifier: str, beta: float, full: bool) -> Row:
-    """Returns the bytes a node sends, against gossip that shares as many entries (as the paper compares)."""
+    """Returns the bytes per node, compared with gossip that shares the same fraction, as in the paper."""
     ours = (case := Case(nodes, degree, entries, sparsifier, alpha_for(beta, degree))).run()
     sent = ours.by_class()["parameters"] / (BITS // 8) / (nodes * degree * entries)
     theirs = Case(nodes, degree, entries, sparsifier, sent).run("gossip")
@@ -116,7 +116,7 @@ def _paper(degree: int, beta: float, sparsifier: str) -> str:
 
 
 def _growth(nodes: int, degree: int, entries: int, sparsifier: str, full: bool) -> Row:
-    """Returns the bytes a node sends among many against among few, which should be as many (Table 5)."""
+    """Returns the bytes per node among many nodes compared with few, which should be equal (Table 5)."""
     large = nodes * (2 if nodes < 48 else 6)
     many, few = (
         Case(count, degree, entries, sparsifier, alpha_for(BETAS[0], degree)).run().total / count
@@ -129,7 +129,7 @@ def _growth(nodes: int, degree: int, entries: int, sparsifier: str, full: bool) 
 
 
 def _prestep(case: Case) -> Iterator[Row]:
-    """Yields what it takes to tell others which entries are selected (Table 4)."""
+    """Yields the cost of sending selections to others (Table 4)."""
     traffic, graph = case.run(), case.graph
     told = traffic.by_class()["metadata"] / case.nodes
     pairs = mean(sum(graph.degree(k) - 1 for k in graph[i]) for i in graph)
@@ -156,7 +156,7 @@ def _size(case: Case) -> str:
 
 
 def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
-    """Yields the CPU time of one exchange, all nodes together, against a recorded figure and against the stand-in."""
+    """Yields the CPU time of one exchange, for all nodes, compared with a recorded figure and with the stand-in."""
     _check(case)
     federation, updates = case.federation("cesar"), case.updates()
     models = [update.vector for update in updates.values()]
@@ -180,7 +180,7 @@ def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
 
 
 def _check(case: Case) -> None:
-    """Compares, bit for bit, with the neighbours' vectors added up in the open on the same selections."""
+    """Compares the results, bit for bit, with plain sums of the neighbours' vectors over the same selections."""
     federation, updates = case.federation("cesar", record=True), list(case.updates().values())
     outcome = federation.average(case.updates())
     masks, ring, graph = _selections(case, outcome), federation.agreement.ring(), case.graph
@@ -197,7 +197,7 @@ def _check(case: Case) -> None:
 
 
 def _selections(case: Case, outcome: Outcome) -> dict[int, np.ndarray]:
-    """Returns the entries that each node selected at random, from what it told its neighbours."""
+    """Returns the entries that each node selected at random, from its messages to its neighbours."""
     assert outcome.transcript is not None
     found = {}
     for place, party in enumerate(outcome.average):
@@ -213,15 +213,15 @@ def _selections(case: Case, outcome: Outcome) -> dict[int, np.ndarray]:
 
 # --- the stand-in ----------------------------------------------------------------------------------------------------
 
-DECIMALS = 1e6  # the paper keeps six
+DECIMALS = 1e6  # The paper keeps six decimals.
 
 
 def exchange(graph: nx.Graph, models: Sequence[np.ndarray], alpha: float) -> list[np.ndarray]:
-    """Runs one exchange of the paper's protocol the way decentralizepy does things, and returns the new models.
+    """Runs one exchange of the paper's protocol in the style of decentralizepy, and returns the new models.
 
-    The index sets are those of seeds in the prestep and Elias gamma coded in the masked models, as in the paper. Each
-    pair of second-degree neighbours agrees on one mask, which all their common neighbours get, as in the paper. What a
-    node needs twice it computes once. There is no network, no process and no encryption to pay for.
+    As in the paper, index sets are seeds in the prestep, and Elias gamma coded in the masked models. Each pair of
+    second-degree neighbours agrees on one mask, which all their common neighbours receive. Repeated values are computed
+    once. There is no network, no process and no encryption.
     """
     nodes = [StandIn(place, graph, model, alpha) for place, model in enumerate(models)]
     for node in nodes:
@@ -235,7 +235,7 @@ def exchange(graph: nx.Graph, models: Sequence[np.ndarray], alpha: float) -> lis
 
 
 class StandIn:
-    """A node that talks in pickled dicts and computes with NumPy, in loops over its neighbours."""
+    """A node that exchanges pickled dicts and computes with NumPy, in loops over its neighbours."""
 
     def __init__(self, place: int, graph: nx.Graph, model: np.ndarray, alpha: float) -> None:
         self.place, self.graph, self.model, self.alpha = place, graph, model, alpha
@@ -248,11 +248,11 @@ class StandIn:
         self.pairs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def drawn(self, seed: int) -> np.ndarray:
-        """Returns which entries a seed selects."""
+        """Returns the entries that a seed selects."""
         return np.random.default_rng(seed).random(len(self.model)) < self.alpha
 
     def prestep(self, j: int) -> bytes:
-        """Returns what a second-degree neighbour needs to know: our selection, and our half of the mask's seed."""
+        """Returns the message to a second-degree neighbour: this node's selection, and its half of the mask's seed."""
         return pickle.dumps({"sender": self.place, "selection": self.seed, "half": self.halves[j]})
 
     def hear(self, data: bytes) -> None:
@@ -265,7 +265,7 @@ class StandIn:
         self.pairs[j] = common, mask if self.place < j else -mask
 
     def masked(self, k: int) -> bytes:
-        """Returns the model for one neighbour, with the masks of all its other neighbours on it."""
+        """Returns the model for one neighbour, with the masks shared with all other neighbours of that one."""
         values = np.zeros(len(self.model), dtype=np.int32)
         values[self.own] = np.rint(self.model[self.own] * DECIMALS)
         masks = np.zeros(len(self.model), dtype=np.uint8)
@@ -278,7 +278,7 @@ class StandIn:
         return pickle.dumps({"sender": self.place, "indices": gamma(kept), "count": len(kept), "values": values[kept]})
 
     def average(self, mail: Sequence[bytes]) -> np.ndarray:
-        """Returns the model mixed with what the neighbours sent."""
+        """Returns the model mixed with the received ones."""
         total = np.zeros(len(self.model), dtype=np.int32)
         heard = np.zeros(len(self.model), dtype=np.uint8)
         for data in mail:
@@ -291,7 +291,7 @@ class StandIn:
 
 
 def gamma(places: np.ndarray) -> bytes:
-    """Returns ascending places as Elias gamma codes of their gaps, one after the other."""
+    """Returns ascending positions as concatenated Elias gamma codes of their gaps."""
     gaps = np.diff(places, prepend=-1)
     extra = np.log2(gaps).astype(np.int64)
     ends = np.cumsum(2 * extra + 1)
@@ -303,7 +303,7 @@ def gamma(places: np.ndarray) -> bytes:
 
 
 def places_of(data: bytes, count: int) -> np.ndarray:
-    """Returns the places that were coded. Where a code starts is known from the one before only, hence the loop."""
+    """Returns the decoded positions. The start of a code is known only from the previous one, hence the loop."""
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
     ones = np.flatnonzero(bits).astype(np.int32)
     following = np.repeat(ones, np.diff(ones, prepend=-1))
@@ -326,7 +326,7 @@ def places_of(data: bytes, count: int) -> np.ndarray:
 
 
 def _check_stand_in(graph: nx.Graph, models: Sequence[np.ndarray], alpha: float) -> None:
-    """Compares with the plain average over the entries that two neighbours or more selected."""
+    """Compares the results with the plain average over the entries that at least two neighbours selected."""
     masks = [StandIn(place, graph, model, alpha).selected for place, model in enumerate(models)]
     for k, average in enumerate(exchange(graph, models, alpha)):
         shared = np.sum([masks[i] for i in graph[k]], axis=0)

@@ -13,7 +13,7 @@ from tacit.protocols import find
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens at."""
+    """Returns free ports."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -27,7 +27,7 @@ def free_ports(count: int) -> list[int]:
 def make_federation(
     folder: Path, protocol: str, parties: int, deadlines: Deadlines | None = None, **options: Any
 ) -> tuple[str, ...]:
-    """Writes a roster and everybody's identity to a folder, and returns who there is."""
+    """Writes a roster and all identities to a folder, and returns the names of the parties."""
     everyone = find(protocol).everyone(tuple(f"p{place}" for place in range(parties)))
     entropy = SystemEntropy()
     made = {name: Credentials.generate(name, entropy) for name in everyone}

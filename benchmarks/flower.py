@@ -1,9 +1,10 @@
-"""Rounds on Flower: `secagg` against Flower's own SecAgg+ in one simulation, and `secagg` between processes over TLS.
+"""Rounds on Flower: `secagg` and Flower's own SecAgg+ in one simulation, and `secagg` between processes over TLS.
 
-Both are measured by the wall clock, since most of a round on Flower is waiting: for Ray, for polls, for processes. In
-the simulation rounds of the two take turns over the same grid, nodes and actors, so that a busy spell hits both; the
-first of each, in which Ray starts, is not counted. In every round another node is gone when it is called for its masked
-vector. Under `secagg` it sits out the next round, and hears its sum, so that there are two of ten that bring nothing.
+Both are measured by wall-clock time, because most of a round on Flower is waiting for Ray, for polls and for processes.
+In the simulation rounds of the two alternate on the same grid, nodes and actors, so that a busy machine affects both.
+The first round of each, in which Ray starts, is not counted. In every round a different node drops out before it sends
+its masked vector. Under `secagg` it does not contribute to the next round either, and only receives its sum, so two of
+ten nodes contribute nothing.
 """
 
 import json
@@ -25,7 +26,7 @@ from tacit.core.errors import MissingExtra, TransportError
 from tacit.core.suite import SERVER
 
 AT_MOST = 1.2
-"""Times the seconds of SecAgg+ that a round may take."""
+"""The largest ratio of a round's seconds to those of SecAgg+."""
 CLIP = 8.0
 TOLERANCE = 1e-5
 LONGEST = 1800
@@ -48,7 +49,7 @@ def rows(quick: bool) -> Iterator[Row]:
     )
     ours, theirs = median(found["ours"]), median(found["theirs"])
     yield comparison_row(name, ours, theirs, "s", None if quick else 1 / AT_MOST, note)
-    if quick:  # for a deployment takes minutes, however little there is to do
+    if quick:  # A deployment takes minutes even for little work.
         return
     from benchmarks.flower_engines import run_deployed
 
@@ -65,7 +66,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def _off(average: Any, places: Iterable[int], entries: int) -> float:
-    """Returns how far an average is from the mean of what some nodes brought."""
+    """Returns the distance of an average from the mean of some nodes' vectors."""
     return float(np.abs(np.asarray(average) - np.mean([_model(place, entries) for place in places], axis=0)).max())
 
 
@@ -74,7 +75,7 @@ def _model(place: int, entries: int) -> np.ndarray:
 
 
 def _run(*what: Any) -> dict[str, Any]:
-    """Runs a part of this in a process of its own, which ends what it started; returns what it found."""
+    """Runs one part in a process of its own, which ends everything that it started; returns its result."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         log = Path(folder) / "log"
@@ -88,11 +89,11 @@ def _run(*what: Any) -> dict[str, Any]:
         return found
 
 
-# --- in a process of its own ---------------------------------------------------------------------------------------
+# --- inside the process --------------------------------------------------------------------------------------------
 
 
 def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
-    """Runs both ways in one simulation, and writes what they took."""
+    """Runs both protocols in one simulation, and writes their times."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
     from flwr.client import NumPyClient
     from flwr.client.mod import secaggplus_mod
@@ -124,7 +125,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
             return [model(self.place)], 1, {}
 
     theirs = ClientApp(lambda context: Trainer(int(context.node_config["partition-id"])).to_client(), [secaggplus_mod])
-    # The path of the roster is not in a configuration, which run_simulation has none of.
+    # The path of the roster is given here, because run_simulation has no configuration.
     ours = ClientApp(mods=[make_mod(lambda context: api.party(roster, f"p{context.node_config['partition-id']}"))])
 
     @ours.train()
@@ -137,7 +138,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
             return (ours if RECORD in message.content else theirs)(message, context)
 
     class Dropping:
-        """A grid on which one node is gone when it is called for its masked vector."""
+        """A grid on which one node drops out before it sends its masked vector."""
 
         def __init__(self, grid: Grid) -> None:
             self.grid, self.hops, self.round = grid, 0, 0

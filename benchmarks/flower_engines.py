@@ -1,7 +1,7 @@
 """Flower's engines on this machine: a SuperLink, with SuperNodes or a simulation, and a run of an app on them.
 
-Nodes that are deployed talk by TLS and show keys. Run as `python -m benchmarks.flower_engines FOUND.json NODES ENTRIES
-ROUNDS`. It ends what it started, whatever happens.
+Deployed nodes use TLS and authenticate with keys. Run as `python -m benchmarks.flower_engines FOUND.json NODES ENTRIES
+ROUNDS`. It always ends the processes that it started.
 """
 
 import datetime
@@ -28,14 +28,14 @@ from tacit.integrations.flower import api
 
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
-"""Where Flower's programs are."""
+"""Folder of Flower's programs."""
 PATIENCE = 600.0
-"""Seconds to wait for a run. A hop between processes takes Flower some ten of them."""
+"""Seconds to wait for a run. A message between processes takes Flower about ten of them."""
 PLAIN = NoEncryption()
 
 
 def run_deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
-    """Returns what the rounds of a run on SuperNodes came to, in the order in which they were."""
+    """Returns the results of the rounds of a run on SuperNodes, in their order."""
     federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     certificate, key = _make_certificates(folder)
     tls = ["--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key]
@@ -50,21 +50,21 @@ def run_deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[di
 
 
 def run_simulated(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
-    """Returns the same of a run in simulation."""
+    """Returns the results of the rounds of a run in simulation."""
     federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     with _engine(folder, "insecure = true", "--insecure", "--simulation") as engine:
         return _run_and_report(engine, federation, entries, rounds, "--federation-config", f"num-supernodes={nodes}")
 
 
 def example(folder: Path, app: Path, nodes: int, options: str) -> str:
-    """Returns what `flwr run` prints of an app in simulation, with some options of its configuration."""
+    """Returns the output of `flwr run` for an app in simulation, with options of its configuration."""
     with _engine(folder, "insecure = true", "--insecure", "--simulation") as engine:
         more = ["--run-config", options, "--federation-config", f"num-supernodes={nodes}", "--stream"]
         return engine.do("run", str(app), "here", *more)
 
 
 def _run_and_report(engine: "_Engine", federation: Path, entries: int, rounds: int, *more: str) -> list[dict[str, Any]]:
-    """Runs the app that writes its averages down, and returns what it wrote."""
+    """Runs the app that writes down its averages, and returns them."""
     report = engine.folder / "report.json"
     options = f'tacit-federation="{federation}" entries={entries} rounds={rounds} report="{report}"'
     engine.do("run", str(APP), "here", "--run-config", options, *more)
@@ -80,7 +80,7 @@ def _run_and_report(engine: "_Engine", federation: Path, entries: int, rounds: i
 
 @dataclass
 class _Engine:
-    """What runs, and where."""
+    """Running processes, and their folder."""
 
     folder: Path
     at: str
@@ -88,14 +88,14 @@ class _Engine:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *command: Any) -> None:
-        """Starts a program that goes on."""
+        """Starts a program that keeps running."""
         with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
             words = [BIN / command[0], *(str(word) for word in command[1:])]
             made = subprocess.Popen(words, env=self.surroundings, stdout=log, stderr=log)  # noqa: S603
         self.processes.append(made)
 
     def do(self, *command: str) -> str:
-        """Runs a command of Flower's, and returns what it printed."""
+        """Runs one of Flower's commands, and returns its output."""
         ended = subprocess.run(  # noqa: S603
             [BIN / "flwr", *command],
             env=self.surroundings,
@@ -109,7 +109,7 @@ class _Engine:
         return ended.stdout
 
     def end(self) -> None:
-        """Ends what was started, which ends what it started in turn."""
+        """Ends the started processes, which end their own children."""
         for process in reversed(self.processes):
             process.terminate()
         for process in reversed(self.processes):
@@ -122,7 +122,7 @@ class _Engine:
 
 @contextmanager
 def _engine(folder: Path, connection: str, *options: Any) -> Iterator[_Engine]:
-    """Starts a SuperLink, and ends it and all that was started besides."""
+    """Starts a SuperLink, and ends it and everything else that was started."""
     link, home = _port(), folder / "home"
     home.mkdir()
     (home / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{link}"\n{connection}\n')
@@ -160,7 +160,7 @@ def _reachable(port: int) -> None:
 
 
 def _make_certificates(folder: Path) -> tuple[Path, Path]:
-    """Writes a certificate for this machine, which is its own authority, and its key; returns their paths."""
+    """Writes a self-signed certificate for this machine and its key; returns their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -184,7 +184,7 @@ def _make_certificates(folder: Path) -> tuple[Path, Path]:
 
 
 def _node_key(folder: Path, place: int) -> tuple[Path, Path]:
-    """Writes the key that a SuperNode shows, and its public half; returns their paths."""
+    """Writes the private and the public key of a SuperNode; returns their paths."""
     key = ec.generate_private_key(ec.SECP384R1())
     private, public = folder / f"node{place}", folder / f"node{place}.pub"
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, PLAIN))

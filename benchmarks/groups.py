@@ -1,7 +1,7 @@
-"""Partitions into groups in which no pair meets twice, against Algorithm 2 of the paper (000, section IV).
+"""Partitions into groups in which no pair occurs twice, compared with Algorithm 2 of paper 000, Section IV.
 
-Counts partitions, so more is better, and the ratio is ours over theirs. Algorithm 2 gets the CPU time, and the rule by
-which its authors' code gives up a partition that it cannot finish.
+The figures are numbers of partitions, so more is better, and the ratio is ours over theirs. Algorithm 2 gets the same
+CPU time, and the rule by which its authors' code gives up a partition that it cannot finish.
 """
 
 import time

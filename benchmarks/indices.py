@@ -1,4 +1,4 @@
-"""Sets of positions as bytes: how fast each way, and how far from the entropy of the set."""
+"""Encoding of sets of positions: speed in both directions, and size relative to the entropy of the set."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,14 +10,15 @@ from benchmarks.measure import Row, Work, cpu_seconds
 from tacit.vectors import index_sets
 
 SHARES = (0.01, 0.05, 0.1, 0.3, 0.5, 0.6)
-# A processor learns the branches of one small set by heart, and figures for it would flatter. So sets take turns.
+# A processor learns the branches for one small set, which would make figures too good. So several sets alternate.
 SETS = 16
 FASTEST, CLOSEST = 50, 1.05
 CODINGS = {0: "bitmap", 1: "Elias gamma"}
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Yields positions a second each way and bytes against entropy; targets are for the full sizes only."""
+    """Yields positions per second in both directions, and bytes relative to entropy; targets are for the full sizes
+    only."""
     sizes, repeats = ((2_000,), 3) if quick else ((89_834, 1_000_000), 9)
     for entries in sizes:
         for share in SHARES:
@@ -66,12 +67,12 @@ def _millions(count: int, seconds: float) -> float:
 
 
 def _entropy(mask: np.ndarray) -> float:
-    """Returns the bytes that a random set of that density takes at least."""
+    """Returns the fewest bytes for a random set of that density."""
     share = np.count_nonzero(mask) / len(mask)
     return -len(mask) * (share * log2(share) + (1 - share) * log2(1 - share)) / 8
 
 
 def _coding(data: bytes) -> str:
-    """Says which coding was the smallest."""
+    """Returns the name of the coding that was the smallest."""
     code = data[0] % 128
     return CODINGS.get(code, f"Rice, k = {code - 2}")

@@ -1,7 +1,7 @@
-"""Rounds of many parties: the cost in one process, and the gain from spreading them over two.
+"""Rounds of many parties: the cost in one process, and the speed-up with two.
 
-Each round runs in a process of its own, with a tenth of the users dropping out, and its average is compared bit for bit
-with the mean of vectors that were never masked.
+Each round runs in its own process, with a tenth of the users dropping out. Its average is compared bit for bit with the
+mean of vectors that were never masked.
 """
 
 import json
@@ -24,28 +24,28 @@ from tacit.runtime.simulation.simulator import Simulation
 ENTRIES, DEGREE = 100_000, 32
 FEW, MANY = 1_000, 10_000
 WORKERS, TIMES = 2, 3
-"""Shards, and how often they are compared with one process, in turn."""
+"""Number of shards, and number of alternating comparisons with one process."""
 MOST_MEGABYTES = 12_000
-"""What a round of many may take, so that it fits half of a machine of 24 GB."""
+"""Memory limit for a round of many parties: half of a machine with 24 GB."""
 CODE = "import sys; from benchmarks.many import measure_rounds; measure_rounds(*map(int, sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one round took."""
+    """Cost of one round."""
 
     cpu: float
-    """Seconds of CPU time, of all processes,"""
+    """CPU seconds of all processes."""
     critical: float
-    """and of the process that runs the simulation and the slowest shard, as if they never worked at the same time;"""
+    """CPU seconds of the simulating process plus the slowest shard, as if they never worked at the same time."""
     wall: float
-    """seconds on the clock, which others' work makes longer;"""
+    """Wall-clock seconds, which other load increases."""
     megabytes: float
-    """the most memory that the processes took, each at its own worst moment."""
+    """Sum of the processes' peak memory."""
 
 
 def measure_rounds(users: int, entries: int, degree: int, workers: int) -> None:
-    """Plays a round, with everybody in this process or in so many shards, and prints what it took."""
+    """Simulates a round in this process or in several shards, and prints its cost."""
     case = Case(users, entries, degree)
     updates, one = _updates(case), make_simulation(case)
     with ExitStack() as stack:
@@ -67,21 +67,21 @@ def measure_rounds(users: int, entries: int, degree: int, workers: int) -> None:
 
 
 def _cpu(pid: int) -> float:
-    """Returns the CPU time that a process has taken so far."""
-    # The name, which may have spaces, is in brackets; the times are the 14th and 15th field.
+    """Returns the CPU time of a process so far."""
+    # The name, which may contain spaces, is in brackets; the times are the 14th and 15th field.
     after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak(pid: int) -> float:
-    """Returns the most memory that a process has taken so far, in megabytes."""
-    # Not getrusage, which counts the parent process in.
+    """Returns the peak memory of a process so far, in megabytes."""
+    # getrusage would include the parent process.
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("VmHWM"))
 
 
 def taken(users: int, entries: int, degree: int, workers: int = 1) -> Taken:
-    """Returns what a round takes, in a process of its own."""
+    """Returns the cost of a round, in a process of its own."""
     given = map(str, (users, entries, degree, workers))
     done = subprocess.run([sys.executable, "-c", CODE, *given], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, f"a round of {users:,} parties failed: {done.stderr.strip().splitlines()[-1:]}"
@@ -89,12 +89,12 @@ def taken(users: int, entries: int, degree: int, workers: int = 1) -> Taken:
 
 
 def middle(several: Sequence[Taken]) -> Taken:
-    """Returns what rounds took, by the median of each figure."""
+    """Returns the median cost of several rounds, for each figure."""
     return Taken(*(median(getattr(each, field.name) for each in several) for field in fields(Taken)))
 
 
 def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
-    """Yields memory and CPU time of many parties in one process, and of fewer in two."""
+    """Yields memory and CPU time of many parties in one process, and of fewer parties in two."""
     few, many, entries, degree = (40, 60, 1_000, 24) if quick else (FEW, MANY, ENTRIES, DEGREE)
     where = f"degree {degree}, d = {entries:,}"
     alones, spreads = [], []

@@ -1,4 +1,4 @@
-"""Masking against Flower's SecAgg+ and against the fastest keystream that can be had."""
+"""Masking, compared with Flower's SecAgg+ and with the fastest available keystream."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,7 +23,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 CLIP, TARGET_RANGE, MOD_RANGE = 8.0, 1 << 22, 1 << 32
 BITS = 32
 TARGETS = {32: 7.0, 16: 14.0}
-"""How many times cheaper than Flower's, which has one ring, a client and a server are to be, by the bits of ours."""
+"""Required speed-up over Flower's only ring, for a client and a server, by the bits of our ring."""
 PAGES = (
     "Flower allocates a mask anew each time, and much of its time goes into the pages that the system gives it for it; "
     "where the heap is kept, the ratio is about 6"
@@ -47,7 +47,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         ours, (best, how) = _many(entries, count), _floor(entries, count)
         pair = side_by_side(ours, best, repeats)
         name = f"{_keys(count)}, d = {entries:,}, against raw AES and add"
-        # Within 1.1 times the floor.
+        # At most 1.1 times the floor.
         yield timed_row(name, pair, None if quick else 1 / 1.1, f"floor: {how}, all set-up left out")
 
 
@@ -86,7 +86,7 @@ def _theirs(flower: Any, sizes: tuple[int, ...], clients: int) -> dict[str, Work
 
 
 def _mode() -> str:
-    """The mode that masks.py found to be the faster on this machine."""
+    """Returns the mode that masks.py found to be faster on this machine."""
     return masks._fastest().name
 
 
@@ -103,7 +103,7 @@ def _keys(count: int) -> str:
 
 
 def _keys_of(clients: int) -> list[bytes]:
-    """The keys of a client: its own seed, then one for each other client of a complete graph."""
+    """Returns the keys of a client: its own seed, then one for each other client of a complete graph."""
     return [number.to_bytes(32) for number in range(1, clients + 1)]
 
 
@@ -134,14 +134,14 @@ def _wire_bytes(entries: int) -> float:
 
 
 def _floor(entries: int, count: int) -> tuple[Work, str]:
-    """Returns the fastest of the ways to add raw keystreams, with every allocation and key set up beforehand."""
+    """Returns the fastest of the ways to add raw keystreams, with all memory and keys prepared beforehand."""
     modes = {"CTR": CTR(bytes(16)), "GCM": GCM(bytes(12))}
     vector = np.zeros(entries, np.uint32)
 
     def way(mode: str, chunk: int) -> Work:
         zeros, room = bytes(4 * chunk), bytearray(4 * chunk)
         mask = np.frombuffer(room, np.uint32)
-        # The stream goes on from call to call; it is no slower further on.
+        # The stream continues from call to call, which does not change its speed.
         streams = [Cipher(AES(key), modes[mode]).encryptor() for key in _keys_of(count)]
         parts = [vector[start : start + chunk] for start in range(0, entries, chunk)]
         views = [
@@ -163,7 +163,7 @@ def _floor(entries: int, count: int) -> tuple[Work, str]:
 
 
 def _flower() -> SimpleNamespace:
-    """Returns what Flower's client does between its fit and its reply, by the functions its `secaggplus_mod` calls."""
+    """Returns the work of Flower's client between its fit and its reply, by the functions of its `secaggplus_mod`."""
     if find_spec("flwr") is None:
         raise MissingExtra("flwr", "flower")
     from flwr.common import ndarray_to_bytes

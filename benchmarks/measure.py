@@ -1,7 +1,7 @@
-"""Tools to measure with: CPU time, two ways side by side, peak memory, and the row that a result becomes.
+"""Measuring tools: CPU time, alternating comparison of two ways, peak memory, and the row of a result.
 
-CPU time (of all threads) instead of wall time, because the machine may be busy with other work. Whatever is compared is
-measured alternately in the same run, so that a busy spell hits both.
+CPU time (of all threads) is measured instead of wall-clock time, because the machine may have other load. Compared ways
+alternate within one run, so that other load affects both.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 Work: TypeAlias = Callable[[], Any]
 
-_SAMPLE_SECONDS = 0.005  # shorter work is repeated within a sample, well above the resolution of the clock
+_SAMPLE_SECONDS = 0.005  # Shorter work is repeated within a sample, to exceed the resolution of the clock.
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def cpu_seconds(work: Work, repeats: int = 7) -> float:
 
 
 def side_by_side(ours: Work, theirs: Work, repeats: int = 7) -> Pair:
-    """Returns the CPU times of both, measured in turn."""
+    """Returns the CPU times of both, measured alternately."""
     counts = _calls(ours), _calls(theirs)
     samples = [(_sample(ours, counts[0]), _sample(theirs, counts[1])) for _ in range(repeats)]
     ratios = [b / a for a, b in samples]
@@ -60,8 +60,8 @@ def side_by_side(ours: Work, theirs: Work, repeats: int = 7) -> Pair:
 
 
 def peak_bytes(work: Work) -> int:
-    """Returns the most memory that was in use during one call, beyond what was in use before, results included."""
-    work()  # what is allocated once and kept, such as caches, does not count
+    """Returns the peak of additional memory during one call, including its results."""
+    work()  # Memory that is allocated once and kept, such as caches, does not count.
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -75,14 +75,14 @@ def peak_bytes(work: Work) -> int:
 def comparison_row(
     name: str, ours: float, theirs: float, unit: str, at_least: float | None = None, note: str = ""
 ) -> Row:
-    """Returns the row of two figures, with the ratio to reach if there is one."""
+    """Returns the row of two figures, with the required ratio if there is one."""
     ratio = theirs / ours
     target = None if at_least is None else f"at least {at_least:g}x"
     return Row(name, ours, theirs, unit, ratio, target, None if at_least is None else ratio >= at_least, note)
 
 
 def timed_row(name: str, pair: Pair, at_least: float | None = None, note: str = "") -> Row:
-    """Returns the row of two CPU times, in milliseconds, and says how far single ratios were apart."""
+    """Returns the row of two CPU times, in milliseconds, with the range of single ratios."""
     spread = f"ratios {pair.low:.3g} to {pair.high:.3g}"
     return comparison_row(
         name, pair.ours * 1e3, pair.theirs * 1e3, "ms", at_least, f"{spread}; {note}" if note else spread
@@ -90,7 +90,7 @@ def timed_row(name: str, pair: Pair, at_least: float | None = None, note: str = 
 
 
 def single_row(name: str, ours: float, unit: str, note: str) -> Row:
-    """Returns the row of a figure that there is nothing to compare with."""
+    """Returns the row of a figure without a comparison."""
     return Row(name, ours, None, unit, None, None, None, note)
 
 
@@ -102,6 +102,6 @@ def _sample(work: Work, count: int) -> float:
 
 
 def _calls(work: Work) -> int:
-    """Warms up, and returns how many calls make a sample."""
+    """Warms up, and returns the number of calls per sample."""
     work()
     return max(1, round(_SAMPLE_SECONDS / max(_sample(work, 1), 1e-7)))

@@ -1,7 +1,7 @@
 """Memory of rounds among many parties whose models are rows of one matrix, in copies of that matrix.
 
-A training loop has one matrix with everybody's model, brings its rows and has averages written back into them. What the
-protocol adds to that is measured here: the most that was allocated at any moment of a round, the matrix included.
+A training loop has one matrix with all parties' models. It passes the rows to a round, and averages are written back
+into them. This measures what the protocol adds: the peak of allocated memory in a round, including the matrix.
 """
 
 import tracemalloc
@@ -16,12 +16,12 @@ from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES, ENTRIES = 48, 89_834
 ROUNDS = 2
-"""In the second round there are caches, and what the first left behind."""
+"""The second round includes caches, and everything that the first one kept."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol, and how many copies of the matrix a round may take."""
+    """A protocol, and the number of copies of the matrix that a round may take."""
 
     protocol: str
     most: int | None = None
@@ -37,7 +37,7 @@ class Case:
 
 
 def cases(degree: int) -> Iterator[Case]:
-    """Yields what is measured."""
+    """Yields the measured cases."""
     graph: dict[str, object] = {"graph": {"kind": "regular", "degree": degree}}
     sparse = graph | {"share": 0.3}
     yield Case("fedavg", 4)
@@ -51,7 +51,7 @@ def cases(degree: int) -> Iterator[Case]:
 
 
 def copies(case: Case, parties: int, entries: int, rounds: int = ROUNDS) -> float:
-    """Returns the peak of what Python and NumPy allocate in the last of some rounds, in copies of the matrix."""
+    """Returns the peak of Python's and NumPy's allocations in the last of some rounds, in copies of the matrix."""
     names = tuple(f"p{place}" for place in range(parties))
     simulation = Simulation.of(case.protocol, names, entries, seed=0, **case.options)
     tracemalloc.start()
@@ -60,7 +60,7 @@ def copies(case: Case, parties: int, entries: int, rounds: int = ROUNDS) -> floa
         for _ in range(rounds):
             tracemalloc.reset_peak()
             simulation.average({name: Update(row) for name, row in zip(names, matrix, strict=True)}, out=matrix)
-            matrix += 0.01  # somebody has learnt something
+            matrix += 0.01  # Stands for training.
         return tracemalloc.get_traced_memory()[1] / matrix.nbytes
     finally:
         tracemalloc.stop()

@@ -1,7 +1,7 @@
-"""The page of `tacit ui` in a real browser: when it first shows anything, and when a click on a party is answered.
+"""The page of `tacit ui` in a real browser: time to the first paint, and time from a click on a party to its answer.
 
-Time on the wall, as whoever clicks has it, on whatever else the machine has to do. The run on symbols is made when
-settings are chosen, and told apart: a click only asks what one more coalition sees of it.
+Wall-clock time is measured, as a user experiences it. The run on symbols starts when settings are chosen, and is
+reported separately: a click only asks what one more coalition sees of it.
 """
 
 import re
@@ -28,11 +28,11 @@ SETTINGS = {
 }
 CLICKS = ("p3", "p17", "p30", "p41", "p8")
 FIRST, ANSWER = 1000.0, 300.0
-"""Milliseconds that these may take."""
+"""Limits in milliseconds."""
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Yields the first paint, and the median answer to clicks among 48 parties, or among 8."""
+    """Yields the time to the first paint, and the median time of answers to clicks among 48 parties, or among 8."""
     from playwright.sync_api import sync_playwright
 
     parties = 8 if quick else 48
@@ -51,7 +51,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
             for name, asked in list(SETTINGS.items())[: 2 if quick else None]:
                 page.goto(f"{found[1]}/adversary?parties={parties}&{asked}")
                 page.locator(".headline", has_text="Choose who colludes").wait_for(timeout=180_000)
-                page.wait_for_timeout(1500)  # in which the worker looks at what each party sees by itself
+                page.wait_for_timeout(1500)  # The worker uses this time to analyse the view of each single party.
                 times = _time_clicks(page, [party for party in CLICKS if int(party[1:]) < parties])
                 yield _row(f"answer to a click, {parties} parties, {name}", median(times), ANSWER, quick)
         finally:

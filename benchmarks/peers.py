@@ -1,8 +1,8 @@
 """One job for several simulators: 48 parties with 256 images each train a perceptron and are averaged, round by round.
 
-Run by the interpreter that has the simulator: `python benchmarks/peers.py NAME JOB.npz ROUNDS`. So nothing is imported
-from here but NumPy and what the name stands for. Prints a line of JSON: the wall and CPU time of each round, the first
-ones left out, and how good the model is in the end.
+It is run by the interpreter that has the simulator: `python benchmarks/peers.py NAME JOB.npz ROUNDS`. So it imports
+only NumPy and the named simulator. It prints a line of JSON: wall-clock and CPU time of each round without the first
+ones, and the final accuracy.
 """
 
 import json
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 2
-"""Rounds that are not counted: compilers, caches and processes start up in them."""
+"""Number of rounds that are not counted, because compilers, caches and processes start up in them."""
 
 
 class Job:
-    """What everybody has to do."""
+    """The training job."""
 
     def __init__(self, path: str) -> None:
         with np.load(path) as stored:
@@ -46,23 +46,23 @@ class Job:
         return made
 
     def accuracy(self, scores: Any) -> float:
-        """Returns the share of test images that are read correctly."""
+        """Returns the share of test images that are classified correctly."""
         return float((np.asarray(scores).argmax(axis=1) == self.y_test).mean())
 
 
 class Watch:
-    """Notes the wall time, and the CPU time of this process and all below it, after each round."""
+    """Records the wall-clock time, and the CPU time of this process and its children, after each round."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.stamps: list[tuple[float, float]] = []
 
     def round(self) -> None:
-        """Notes that a round is over, or, at first, that rounds begin."""
+        """Records the end of a round, or at first the beginning of all rounds."""
         self.stamps.append((time.perf_counter(), cpu_seconds_of_all()))
 
     def report(self, name: str, version: str, accuracy: float) -> dict[str, Any]:
-        """Returns what was found out."""
+        """Returns the results."""
         kept = np.array(self.stamps[WARM_UP:])
         wall, cpu = np.diff(kept, axis=0).T
         first = self.stamps[1][0] - self.began
@@ -78,7 +78,7 @@ class Watch:
 
 
 def cpu_seconds_of_all() -> float:
-    """Returns the CPU time of this process and of all that it started and that are still there."""
+    """Returns the CPU time of this process and of all its running children."""
     parents, times, tick = {}, {}, os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -102,7 +102,7 @@ def cpu_seconds_of_all() -> float:
 
 
 def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedavg") -> dict[str, Any]:
-    """Runs it here: local work by a cohort, averages by a protocol or, with None, by a plain mean over its matrix."""
+    """Runs the job with Tacit: a cohort trains, and a protocol averages; None is a plain mean over its matrix."""
     import tacit
     from tacit.learn.data.samples import Dataset
     from tacit.learn.models.registry import build
@@ -143,7 +143,7 @@ def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedav
 
 
 def pfl(job: Job, rounds: int) -> dict[str, Any]:
-    """Runs it by pfl-research's SimulatedBackend. It does not shuffle a user's samples."""
+    """Runs the job with pfl-research's SimulatedBackend, which does not shuffle a user's samples."""
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
@@ -187,7 +187,7 @@ def pfl(job: Job, rounds: int) -> dict[str, Any]:
     )
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     local = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=job.rate, local_batch_size=job.batch)
-    # Nothing is evaluated on the way but in the first round, which does not count.
+    # Only the first round, which does not count, is evaluated.
     params = NNAlgorithmParams(rounds, evaluation_frequency=10**6, train_cohort_size=job.parties, val_cohort_size=None)
     watch.round()
     FederatedAveraging().run(params, SimulatedBackend(dataset, None), model, local, callbacks=[Stamp()])
@@ -197,7 +197,7 @@ def pfl(job: Job, rounds: int) -> dict[str, Any]:
 
 
 def flower(job: Job, rounds: int) -> dict[str, Any]:
-    """Runs it by Flower's simulation on Ray, a core a client."""
+    """Runs the job with Flower's simulation on Ray, with one core per client."""
     for name, value in {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_DEDUP_LOGS": "0"}.items():
         os.environ.setdefault(name, value)
     import warnings
@@ -220,7 +220,7 @@ def flower(job: Job, rounds: int) -> dict[str, Any]:
 
     @client.train()  # type: ignore[untyped-decorator]
     def train(message: Message, context: Context) -> Message:
-        # Each process reads the job once and keeps it.
+        # Each process reads the job once.
         kept = globals().setdefault("_kept", {})
         mine = kept.get("job") or kept.setdefault("job", Job(path))
         torch.set_num_threads(1)
@@ -259,11 +259,11 @@ def flower(job: Job, rounds: int) -> dict[str, Any]:
 
 
 def fedjax(job: Job, rounds: int) -> dict[str, Any]:
-    """Runs it by fedjax: everything compiled, on as many threads as XLA likes."""
+    """Runs the job with fedjax: compiled code, with XLA's own choice of threads."""
     import jax
 
     for name in ("tree_map", "tree_leaves", "tree_flatten", "tree_unflatten"):
-        # Names that JAX has moved since the last release of fedjax.
+        # JAX has moved these names since the last release of fedjax.
         if not hasattr(jax, name):
             setattr(jax, name, getattr(jax.tree_util, name))
     import fedjax

@@ -1,9 +1,9 @@
-"""Models trained in a ring of 16 bits against the same in one of 32: accuracy and bytes.
+"""Models trained in a ring of 16 bits, compared with 32 bits: accuracy and bytes.
 
-Nothing is set but bits=16. The clip is chosen from what parties would bring to the first round, and entries are rounded
-by chance, as `tacit.train` does; notes have what was chosen, and how much of a round's change rounding is. Both runs
-have the same data, split, batches and graph, so they differ in rounding alone. Accuracies without a server are the mean
-over nodes, and of the mean of all models; of several seeds, the mean.
+Only bits=16 is set. As in `tacit.train`, the clip is chosen from the updates of the first round, and entries are
+rounded stochastically. The notes say which clip was chosen, and how large rounding is compared with a round's change.
+Both runs have the same data, split, batches and graph, so they differ in rounding alone. Accuracies without a server
+are the mean over nodes, and that of the mean of all models; with several seeds, the mean.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,23 +23,23 @@ from tacit.learn.training.local_work import LocalTraining
 Say = Callable[[str], None]
 
 CLOSE = 0.5
-"""Points of accuracy by which 16 bits may differ."""
+"""The largest difference in points of accuracy with 16 bits."""
 HALF = 1.9
-"""How many times fewer bytes, where vectors are what is sent."""
+"""Required factor of fewer bytes, where mostly vectors are sent."""
 LONG = 50_000
-"""Entries from which on vectors are nearly all that is sent. Keys and shares are as long in any ring."""
+"""Length from which on vectors dominate the traffic. Keys and shares have the same length in every ring."""
 GRAPH = {"kind": "regular", "degree": 4}
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "secagg": {},
     "gossip": {"graph": GRAPH},
-    # Whom a graph exposes to whom is another question; here it is learnt.
+    # Exposure by the graph is a different question; only learning is compared.
     "cesar": {"graph": GRAPH, "allow_leaks": True},
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is learnt, and for how long."""
+    """A learning task, and its length."""
 
     data: str
     model: str
@@ -51,7 +51,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def scenario(self, protocol: str, bits: int, seed: int) -> Scenario:
-        """Returns what is to be learnt in a ring."""
+        """Returns the scenario with a ring."""
         return Scenario(
             seed=seed,
             rounds=self.rounds,
@@ -65,13 +65,13 @@ class Case:
 
 @dataclass(frozen=True)
 class TrainedCase:
-    """What came of a run."""
+    """Results of a run."""
 
     accuracy: float
     consensus: float | None
-    """Of the mean of all models, where there is no server; in per cent, like the other."""
+    """Accuracy of the mean of all models in per cent, like `accuracy`; None with a server."""
     bytes: float
-    """Sent by a party in a round."""
+    """Bytes that a party sends in a round."""
     entries: int
     notes: tuple[str, ...]
 

@@ -1,7 +1,7 @@
-"""Sealing with a nonce that follows from what is sealed, against other ways to be safe from a repeated nonce.
+"""Sealing with a nonce that is derived from the content, compared with other protections against repeated nonces.
 
-The peer is AES-256-GCM under a nonce from elsewhere, which is the least that sealing can cost, and not safe by itself.
-The other ways are measured beside ours, so that the choice can be looked at again on any machine.
+The baseline is AES-256-GCM with a given nonce, which is the least possible cost and not safe by itself. The other ways
+are measured too, so that the choice can be checked on any machine.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ KEY, NONCE, CONTEXT = bytes(range(32)), bytes(12), b"x" * 90
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Yields what each way costs, for a short message and for vectors."""
+    """Yields the cost of each way, for a short message and for vectors."""
     repeats = 3 if quick else 15
     for size in (200, 40_000) if quick else (200, 4_000, 400_000, 4_000_000):
         plaintext = bytes(size)

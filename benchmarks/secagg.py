@@ -1,8 +1,9 @@
 """A whole round of secure aggregation with dropouts: its cost for each side, on the wire and in memory.
 
-The server's last step is also measured against Flower's; the client's masking is compared in masks.py and the secret
-sharing in shamir.py. What one client and the server take is measured apart from whole rounds, with nothing shared
-between them and the others: one process that plays everybody verifies a signature once, draws a circle once, and so on.
+The server's last step is also compared with Flower's; `masks.py` compares the client's masking, and `shamir.py` the
+secret sharing. The cost of one client and of the server is measured separately from whole rounds, without sharing
+between them and the others. A process that simulates all parties shares work: it verifies each signature once, draws
+each circle once, and so on.
 """
 
 import pickle
@@ -33,11 +34,11 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05
-STEPS = 8  # the effects of a client up to the one before it releases its shares
+STEPS = 8  # Number of messages and waits of a client up to the one before it releases its shares.
 APART = 12
-"""Clients that share nothing with the others, where one client is measured; some of them drop out."""
-# With this seed a hundred and a thousand users drop out at each step in about the same proportion. So the growth from
-# one to the other is that of the protocol, not of the luck of the draw.
+"""Number of clients that share nothing with the others, to measure one client. Some of them drop out."""
+# With this seed, hundred and thousand users drop out at each step in similar proportions. So the growth between the two
+# is that of the protocol, and not of the random dropouts.
 FAULT_SEED = 5
 
 Say = Callable[[str], None]
@@ -60,13 +61,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one round took, in seconds of CPU time, and what came of it."""
+    """Cost of one round in seconds of CPU time, and its results."""
 
     whole: float
     client: float
     server: float
     sent: float
-    """Bytes, all classes, by the mean client that went through to the end; the fixed ones below likewise."""
+    """Bytes of all classes that an average remaining client sends; the fixed bytes below likewise."""
     fixed_sent: float
     fixed_received: float
     contributors: int
@@ -81,7 +82,7 @@ class MeteredArrival(Arrival):
 
     @property
     def data(self) -> bytes:
-        """The bytes that arrive."""
+        """The sealed bytes."""
         self.charge(self.post.address.sender)
         data = super().data
         self.charge(self.post.to)
@@ -89,7 +90,7 @@ class MeteredArrival(Arrival):
 
 
 class MeteredRound(SimulatedRound):
-    """Charges CPU time to the party whose mail is opened or whose coroutine runs, and sealing to the sender."""
+    """Charges CPU time to the party whose message is opened or whose coroutine runs, and sealing to the sender."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -97,7 +98,7 @@ class MeteredRound(SimulatedRound):
         self._turn: tuple[Party, float] = SERVER, time.process_time()
 
     def run(self, updates: Any) -> None:
-        """Runs the round, with a watch on whose turn it is."""
+        """Runs the round, and records which party is active."""
         self._turn = SERVER, time.process_time()
         super().run(updates)
         self._next(SERVER)
@@ -113,21 +114,22 @@ class MeteredRound(SimulatedRound):
         super()._handle(party, event)
 
     def _next(self, party: Party) -> None:
-        """Charges everything since the last turn, so that nothing is lost or counted twice."""
+        """Charges all time since the last call, so that nothing is lost or counted twice."""
         now, (before, since) = time.process_time(), self._turn
         self.spent[before] += now - since
         self._turn = party, now
 
 
 def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
-    """Yields the costs of rounds, and the server's work against Flower's. `say` is told what is being measured."""
+    """Yields the costs of rounds, and the server's work compared with Flower's. `say` receives what is being
+    measured."""
     small, large, entries, degree, repeats = (10, 30, 1_000, 8, 1) if quick else (100, 1_000, 100_000, 32, 3)
     cases = _cases(small, large, entries, degree)
-    run(Case(5, 10, "all"))  # a warm-up, for imports and caches
+    run(Case(5, 10, "all"))  # A warm-up, for imports and caches.
     costs: dict[Case, list[Cost]] = {case: [] for case in cases}
     single: dict[Case, Cost] = {}
     for number in range(repeats):
-        # What is set against something else is measured in turn and more than once; the rest takes long enough.
+        # Compared cases alternate and are repeated; the others take long enough.
         for case in cases[:3] if number else cases:
             say(f"pass {number + 1} of {repeats}, a round with {case}")
             costs[case].append(run(case)[0])
@@ -151,7 +153,7 @@ def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
 
 
 def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
-    """Returns the settings: complete, then the same degree at both sizes, then the degree that is proven safe."""
+    """Returns the settings: a complete graph, the same degree at both sizes, and the degree that is proven safe."""
     cases = [Case(small, entries, "all"), Case(small, entries, degree), Case(large, entries, degree)]
     for users in (small, large):
         safe, threshold = secure_degree(users, CORRUPTED, DROPOUTS)
@@ -170,13 +172,13 @@ def make_simulation(case: Case) -> Simulation:
 def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
     """Runs the first round of a federation, and raises AssertionError unless the average is exactly right.
 
-    `apart` lets the server and some clients share nothing with the others; the client's cost is then the mean of these.
+    With `apart`, the server and some clients share nothing with the others; the client's cost is then their mean.
     """
     updates, simulation = _updates(case), make_simulation(case)
     alone_ = _parties(case.users)[:APART] if apart else _parties(case.users)
     if apart:
         for party in (*alone_, SERVER):
-            # What a pickled agreement comes back as has terms and a roster of its own.
+            # A copied agreement has terms and a roster of its own.
             own = pickle.loads(pickle.dumps(simulation.agreement))  # noqa: S301 (our own bytes)
             seat = simulation.participants[party]
             assert isinstance(seat, KeyedParticipant)
@@ -207,13 +209,13 @@ def _parties(users: int) -> list[Party]:
 
 
 def _updates(case: Case) -> dict[Party, Update]:
-    """Returns different vectors that take next to no memory: windows on one long one."""
+    """Returns different vectors with almost no memory: windows into one long vector."""
     noise = np.random.default_rng(0).normal(0, 0.1, case.entries + case.users).astype(np.float32)
     return {party: Update(noise[place : place + case.entries], 1.0) for place, party in enumerate(_parties(case.users))}
 
 
 def _check(case: Case, outcome: Outcome, updates: dict[Party, Update]) -> None:
-    """Compares, bit for bit, with the mean of the contributors' vectors that were never masked."""
+    """Compares the average, bit for bit, with the mean of the contributors' unmasked vectors."""
     ring = FixedPoint(BITS, CLIP, case.users, case.entries)
     total = ring.zeros()
     for party in outcome.contributors:
@@ -226,7 +228,7 @@ def _check(case: Case, outcome: Outcome, updates: dict[Party, Update]) -> None:
 
 
 def _rows_of(case: Case, costs: Sequence[Cost], single: Cost) -> Iterator[Row]:
-    one = costs[0]  # sizes are the same in every run, for the seed is
+    one = costs[0]  # Sizes are equal in every run, because the seed is fixed.
     rounds = "one round" if len(costs) == 1 else f"median of {len(costs)} rounds"
     note = f"{rounds}; threshold {one.threshold}; {one.contributors:,} of {case.users:,} summed, all in one process"
     who = "mean of the clients that did not drop out"
@@ -240,7 +242,7 @@ def _rows_of(case: Case, costs: Sequence[Cost], single: Cost) -> Iterator[Row]:
 
 
 def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]]) -> Row:
-    """Returns how much more the larger round takes than its number of users says: 1 is linear."""
+    """Returns the growth of the cost relative to the number of users: 1 is linear."""
     before, after = (median(cost.whole for cost in costs[case]) for case in (sparse, wide))
     growth = after / before / (wide.users / sparse.users)
     name = f"growth over linear, N = {sparse.users:,} to {wide.users:,}, degree {sparse.neighbours}"
@@ -248,12 +250,12 @@ def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]]) -> Row:
 
 
 def _memory(case: Case, most: int | None) -> Row:
-    """Returns the most memory that a process takes to run a round."""
+    """Returns the peak memory of a process that runs a round."""
     given = f"Case({case.users}, {case.entries}, {case.neighbours!r}, {case.threshold!r})"
     code = (
         "from benchmarks.secagg import Case, run\n"
         f"run({given})\n"
-        # Not getrusage, which counts the parent process in.
+        # getrusage would include the parent process.
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
@@ -264,12 +266,12 @@ def _memory(case: Case, most: int | None) -> Row:
     return Row(f"memory of a whole round, {case}", megabytes, None, "MB", None, target, met, note)
 
 
-# --- the server's last step, against Flower's ------------------------------------------------------------------------
+# --- the server's last step, compared with Flower's ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Masked:
-    """The vectors that a server has, and the seeds that it recovers, when some users have dropped out."""
+    """The vectors that a server has, and the seeds that it recovers, after some users dropped out."""
 
     vectors: list[np.ndarray]
     own: list[bytes]
@@ -278,7 +280,7 @@ class Masked:
 
     @classmethod
     def by(cls, users: int, entries: int) -> "Masked":
-        """Returns the case of a complete graph."""
+        """Returns this for a complete graph."""
         gone = int(DROPOUTS * users)
         stay, half = users - gone, (users - gone) // 2
         noise = np.random.default_rng(0).normal(0, 0.1, entries + stay).astype(np.float32)
@@ -303,11 +305,11 @@ def _unmasking(users: int, entries: int, bits: int, repeats: int, target: float 
 
 
 def _ours(masked: Masked, bits: int) -> Work:
-    """Returns what our server does from the bytes of the vectors to their sum."""
+    """Returns the work of our server from the bytes of the vectors to their sum."""
     ring = FixedPoint(bits, CLIP, len(masked.own) + len(masked.pairwise), len(masked.vectors[0]))
     plain = [ring.encode(Update(vector, 1.0)) for vector in masked.vectors]
     expected = np.add.reduce(plain, dtype=ring.dtype)
-    # All masks are put on one vector, instead of some on each: they come off the sum all the same.
+    # All masks are added to one vector, instead of some to each; the sum is the same.
     add_masks(plain[0], masked.own)
     for plus, minus in masked.pairwise:
         add_masks(plain[0], minus, plus)
@@ -327,7 +329,7 @@ def _ours(masked: Masked, bits: int) -> Work:
 
 
 def _theirs(masked: Masked) -> Work:
-    """Returns what Flower's `SecAggPlusWorkflow` does between the same points, by the functions that it calls."""
+    """Returns the work of Flower's `SecAggPlusWorkflow` between the same points, by the functions that it calls."""
     flower = _flower()
     plain = [
         flower.factor_combine(TARGET_RANGE, flower.quantize([vector], CLIP, TARGET_RANGE)) for vector in masked.vectors
@@ -344,7 +346,7 @@ def _theirs(masked: Masked) -> Work:
     first = expand(plain[0], masked.own, ())
     for plus, minus in masked.pairwise:
         first = expand(first, minus, plus)
-    # In their clients the sum with the first mask widens every vector to 64 bits.
+    # In their clients, adding the first mask widens every vector to 64 bits.
     wide = [flower.parameters_mod(first, MOD_RANGE), *([part.astype(np.int64) for part in vec] for vec in plain[1:])]
     received = [[flower.ndarray_to_bytes(array) for array in vector] for vector in wide]
 

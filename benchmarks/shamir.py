@@ -1,4 +1,4 @@
-"""Secret sharing against Flower's, which shares 16 bytes at a time over GF(2^128) in Python."""
+"""Secret sharing, compared with Flower's, which shares 16 bytes at a time over GF(2^128) in Python."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec

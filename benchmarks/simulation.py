@@ -1,8 +1,8 @@
-"""Parties that train: their local work against a plain loop, two workers, growth, memory, and other simulators.
+"""Training parties: local work compared with a plain loop, two workers, growth, memory, and other simulators.
 
-The plain loop is what one would write: a PyTorch module and an optimizer for each party, one party after the other.
-Other simulators have environments of their own, so each needs the path of an interpreter that has it:
-`python -m benchmarks simulation --python pfl=/tmp/pfl/bin/python --python fedjax=… --python flower=…`.
+The plain loop is the obvious program: a PyTorch module and an optimizer for each party, one party after the other.
+Other simulators need environments of their own, so each needs the path of an interpreter that has it: `python -m
+benchmarks simulation --python pfl=/tmp/pfl/bin/python --python fedjax=… --python flower=…`.
 """
 
 import json
@@ -35,15 +35,15 @@ Say = Callable[[str], None]
 PARTIES = 48
 GROWTH = (16, 48, 96, 288)
 FASTER = {"pfl": 1.2, "flower": 5.0, "fedjax": None}
-"""How many times as many rounds a second there should be, by wall time."""
+"""Required ratio of rounds per second, by wall-clock time."""
 CLOSE = 0.03
-"""How far accuracies on the same job may be apart."""
+"""The largest difference of accuracies on the same job."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the samples it is trained on, and how many of them a party has."""
+    """A model, the samples that it is trained on, and their number per party."""
 
     model: str
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Case:
     at_least: float | None = None
 
     def data(self, parties: int) -> Dataset:
-        """Returns noise in the shape of samples: what is learnt makes no difference to how long it takes."""
+        """Returns random samples. Their content does not influence the time."""
         rng, count = np.random.default_rng(0), parties * self.samples
         y: np.ndarray = rng.integers(0, self.classes, count)
         if self.model == "gru":
@@ -68,7 +68,7 @@ class Case:
         return Dataset("noise", x, y, x[:2], y[:2], "images", self.classes)
 
     def cohort(self, parties: int, workers: int = 1) -> Cohort:
-        """Returns parties at the start."""
+        """Returns parties with the initial model."""
         data = self.data(parties)
         parts = np.split(np.arange(len(data.y)), parties)
         local = LocalTraining(rate=0.01, batch=self.batch)
@@ -77,7 +77,7 @@ class Case:
         return made
 
     def steps(self, parties: int) -> int:
-        """Returns how many steps all parties take in a round."""
+        """Returns the number of steps of all parties in a round."""
         return parties * -(-self.samples // self.batch)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ SMALL = (
 
 
 def rows(quick: bool = False, say: Say = lambda _: None, pythons: Mapping[str, str] | None = None) -> Iterator[Row]:
-    """Yields what local work takes, and whole rounds. `pythons` are interpreters that have other simulators."""
+    """Yields the cost of local work, and of whole rounds. `pythons` are interpreters that have other simulators."""
     import torch
 
     torch.set_num_threads(1)
@@ -185,7 +185,7 @@ def _module(model: Model, case: Case, vector: np.ndarray) -> Any:
 
     if not isinstance(model, NumpyModel):
         made = model.module(vector)  # type: ignore[attr-defined]
-        # Layers one behind the other, as one would write them: ours turn images round in memory first.
+        # Plain layers in sequence: our networks rearrange images in memory first.
         return nn.Sequential(*made) if isinstance(made, nn.Sequential) else made
     if case.model == "factorization":
 
@@ -209,7 +209,7 @@ def _module(model: Model, case: Case, vector: np.ndarray) -> Any:
 
 
 def _two_workers(case: Case, parties: int, quick: bool) -> Row:
-    """Returns how long a round takes with two workers, by the clock, against one."""
+    """Returns the wall-clock time of a round with two workers, compared with one."""
     one, two = case.cohort(parties), case.cohort(parties, workers=2)
     samples = []
     try:
@@ -234,13 +234,13 @@ def _two_workers(case: Case, parties: int, quick: bool) -> Row:
 
 
 def _time_work(cohort: Cohort) -> list[float]:
-    """Returns the CPU time of each worker so far; nothing where the system does not say."""
+    """Returns the CPU time of each worker so far; empty if the system does not report it."""
     files = [Path(f"/proc/{pid}/schedstat") for pid in (cohort._pool.pids if cohort._pool is not None else [])]
     return [int(file.read_text().split()[0]) / 1e9 for file in files if file.exists()]
 
 
 def _growth(case: Case, counts: tuple[int, ...], say: Say) -> Iterator[Row]:
-    """Yields the CPU time of one party's step among fewest and more parties."""
+    """Yields the CPU time of one party's step among few and among more parties."""
     first = case.cohort(counts[0])
     rounds = iter(range(1, 10**6))
     for parties in counts[1:]:
@@ -273,7 +273,7 @@ def _memory_of_work(case: Case, parties: int) -> Row:
 
 
 def _memory_of_a_process(case: Case, parties: int) -> Row:
-    """Returns the same where PyTorch does the work, whose memory only the system knows of."""
+    """Returns the memory if PyTorch does the work, which only the system can measure."""
     options = f"{case.model!r}, {case.shape!r}, {case.samples}, {case.batch}"
     code = f"from benchmarks.simulation import Case, measure_growth\nprint(*measure_growth(Case({options}), {parties}))"
     done = subprocess.run(  # noqa: S603
@@ -287,14 +287,14 @@ def _memory_of_a_process(case: Case, parties: int) -> Row:
 
 
 def measure_growth(case: Case, parties: int) -> tuple[int, int]:
-    """Returns by how many bytes this process grows with a cohort and its work, and how many the matrix has."""
-    case.cohort(2).work(range(2), 1)  # libraries and what they keep
+    """Returns the growth of this process in bytes with a cohort and its work, and the size of the matrix."""
+    case.cohort(2).work(range(2), 1)  # Loads libraries and their caches.
     data = case.data(parties)
     before = _resident("VmRSS")
     cohort = case.cohort(parties)
     for number in range(1, 3):
         cohort.work(range(parties), number)
-    # Samples are there as they are stored, and as the model takes them.
+    # Samples exist in their stored form, and as model inputs.
     samples = data.x.nbytes + (cohort._kept.nbytes if cohort._kept is not None else 0)
     return _resident("VmHWM") - before - samples, cohort.matrix.nbytes
 
@@ -314,7 +314,7 @@ def _peers(quick: bool, say: Say, pythons: Mapping[str, str]) -> Iterator[Row]:
         known = _job(path, quick)
         ours = {name: [] for name in ("tacit", "tacit-2", "tacit-mean")} if not quick else {"tacit-mean": []}
         found: dict[str, list[Any]] = {**ours, **{name: [] for name in FASTER if name in pythons}}
-        # In turn, and more than once, so that a busy spell hits all.
+        # Simulators alternate and are repeated, so that other load affects all.
         for number in range(1 if quick else 3):
             for name in found:
                 say(f"pass {number + 1}, {name}")
@@ -349,7 +349,7 @@ def _peers(quick: bool, say: Say, pythons: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _job(path: Path, quick: bool) -> bool:
-    """Writes the job; says whether it is of real digits, so that accuracies can be compared."""
+    """Writes the job; says whether it uses real digits, so that accuracies can be compared."""
     rng = np.random.default_rng(0)
     parties, samples, hidden = (4, 20, 8) if quick else (PARTIES, 256, 128)
     try:

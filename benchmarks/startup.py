@@ -1,4 +1,4 @@
-"""Start-up: the CPU time of fresh processes that import Tacit, against one that imports what it is built on."""
+"""Start-up: CPU time of fresh processes that import Tacit, compared with one that imports its dependencies."""
 
 import resource
 import subprocess
@@ -13,17 +13,17 @@ IMPORTS = {
     "import tacit": 1.5,
     "from tacit import aggregate, audit, plan, train, Federation": None,
 }
-"""Ours, and how many times the CPU time of the foundation each may take."""
+"""Our imports, with the largest ratio of their CPU time to that of the dependencies."""
 HELP = ("-m", "tacit", "--help")
 HELP_SECONDS = 0.5
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Yields the medians of processes that were started in turn; targets are for the full number of repeats only."""
+    """Yields the medians of alternately started processes; targets are for the full number of repeats only."""
     repeats = 1 if quick else 15
     commands = [("-c", FOUNDATION), *(("-c", each) for each in IMPORTS), HELP]
     for command in commands:
-        _cpu_seconds(command)  # compiles what has changed
+        _cpu_seconds(command)  # Compiles changed files.
     samples = [[_cpu_seconds(command) for command in commands] for _ in range(repeats)]
     theirs, *ours, shown = (median(each) for each in zip(*samples, strict=True))
     for (name, most), seconds in zip(IMPORTS.items(), ours, strict=True):

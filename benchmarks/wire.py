@@ -1,8 +1,8 @@
-"""Rounds between processes over mutual TLS: CPU of all of them against plain grpc, and memory above the model.
+"""Rounds between processes over mutual TLS: CPU time compared with plain grpc, and memory beyond the model.
 
-Everybody is a process of its own on this machine. What is compared with is grpc with the same streams of pieces and as
-many bytes, without TLS, sealing, masks, sums or a disk; and the same with mutual TLS, which is stated beside it. Rounds
-of each are measured in turn, so that a busy spell hits all three.
+Every party is a process on this machine. The baseline is grpc with the same streams of pieces and as many bytes,
+without TLS, encryption, masks, sums or disk; grpc with mutual TLS is reported too. Rounds of the three alternate, so
+that other load affects all of them.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ NEEDS = {
     "cesar": ", share 0.3; by what it sums 3: the sum, and the average, which counts twice; the rest is entries that "
     "are shared and positions",
 }
-"""What the memory of a party is made of, where there is no target."""
+"""Composition of a party's memory, where there is no target."""
 Pipe = Any
 
 
@@ -47,7 +47,7 @@ Pipe = Any
 
 
 def _peak() -> int:
-    """Returns the most memory that this process had since it was last asked, in bytes."""
+    """Returns the peak memory of this process since the last call, in bytes."""
     status = Path("/proc/self/status").read_text().splitlines()
     found = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
     _forget()
@@ -82,7 +82,7 @@ async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe
             raise ending.error
         del ending
         await node.flush(PATIENCE)
-        # Others may not be done yet, and what they ask for is part of the round.
+        # Other parties may not be done, and serving them is part of the round.
         cpu, wall = time.process_time() - began, time.monotonic()
         pipe.send((cpu, _peak() - before, wall))
         pipe.recv()
@@ -93,7 +93,7 @@ Told = dict[str, tuple[float, ...]]
 
 
 def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any) -> Iterator[Told]:
-    """Yields, of each round, CPU seconds, bytes of memory above the model, and when it was over, by party."""
+    """Yields, for each round, CPU seconds, bytes of memory beyond the model, and the end time, by party."""
     with TemporaryDirectory() as made:
         folder = Path(made)
         names = make_federation(folder, protocol, parties, **options)
@@ -204,7 +204,7 @@ _OPTIONS = (("grpc.max_receive_message_length", 2 * PIECE), ("grpc.max_send_mess
 def plain(
     port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] = (), host: str = ""
 ) -> Iterator[float]:
-    """Yields the CPU seconds of all processes of rounds in which everybody sends so many bytes and hears as many."""
+    """Yields the CPU seconds of all processes for rounds in which every party sends and receives that many bytes."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     server = spawn.Process(target=_plain_server, args=(port, size, there, tls))
@@ -235,7 +235,7 @@ def plain(
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Yields CPU and memory of rounds; targets are for the full size only."""
+    """Yields CPU time and memory of rounds; targets are for the full size only."""
     entries, rounds = (200_000, 2) if quick else (ENTRIES, ROUNDS)
     size, compared = entries * 4, 2 if quick else COMPARED
     mine, ports = Credentials.generate(SERVER, SystemEntropy()), free_ports(2)
@@ -275,7 +275,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
 
 def _crowd(parties: int, entries: int, rounds: int) -> Iterator[Row]:
-    """Yields how fast many neighbours are, each a process of its own, all on this machine."""
+    """Yields the speed of many neighbours, each in its own process on this machine."""
     graph = {"kind": "regular", "degree": 4}
     told = list(ours("cesar", parties, entries, rounds, share=0.3, graph=graph))[1:]
     what = f"cesar of {parties} parties, d = {entries:,}, degree 4, share 0.3"

@@ -1,9 +1,9 @@
-"""Who could learn whose model in a setup like yours: one round, many rounds, bad days, and parties that collude.
+"""Audit of a setup like yours: one round, many rounds, dropouts, and parties that collude.
 
-`python examples/audit_your_setup.py`. Put your own setup in the place of `SETUP`, with the options that you run.
-Nothing is sent, and no data is needed. The exit code is 1 if anybody is exposed, so that a pipeline can stop there.
+`python examples/audit_your_setup.py`. Replace `SETUP` by your own setup, with the options that you run. Nothing is
+sent, and no data is needed. The exit code is 1 if any party is exposed, so that a pipeline can stop there.
 
-"We run secure aggregation" is an answer to the first question only.
+"We run secure aggregation" answers the first question only.
 """
 
 import sys
@@ -14,7 +14,7 @@ from tacit.designs import Batches
 
 SETUP: dict[str, Any] = {"protocol": "secagg", "parties": 12}
 ROUNDS = 40
-DROPOUT = 0.02  # the chance with which a party misses a round
+DROPOUT = 0.02  # The probability with which a party misses a round.
 SERVER = ["server"]
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 
 
 def asked(setup: dict[str, Any], questions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Asks questions of a setup, prints the answers, and returns the questions of which the answer was bad."""
+    """Audits a setup for several questions, prints the results, and returns the questions with an exposure."""
     bad = {}
     for title, question in questions.items():
         report = tacit.audit(**setup, **question)
@@ -44,7 +44,7 @@ def asked(setup: dict[str, Any], questions: dict[str, dict[str, Any]]) -> dict[s
 
 
 def main() -> int:
-    """Audits the setup, and asks what was bad again of the same with batches, which is what helps."""
+    """Audits the setup, and repeats the questions with an exposure for batches, which prevent it."""
     print("as it is:")
     bad = asked(SETUP, QUESTIONS)
     print("with whole batches of three, which clients enforce:")

@@ -1,8 +1,8 @@
-"""The same learning by several protocols, on data of your own: how well, at what cost, and who could learn what.
+"""Comparison of protocols on data of your own: accuracy, cost, and who could learn what.
 
-`python examples/compare.py`. Six clinics tell two kinds of patients apart. Put your own arrays in the place of `mine`:
-one row a sample, a label for each, and who owns it. Data, split, first model and every batch are the same for all
-protocols; only the averaging differs. `tacit compare` does this for a scenario file.
+`python examples/compare.py`. Six clinics distinguish two kinds of patients. Replace `mine` by your own arrays: one row
+per sample, a label for each, and its owner. Data, split, initial model and every batch are the same for all protocols;
+only the averaging differs. `tacit compare` does this for a scenario file.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from tacit.learn.data.datasets import Dataset, of_arrays
 
 CLINICS = ("north", "east", "south", "west", "mill", "lake")
 PROTOCOLS = (
-    {"name": "local"},  # nobody averages
+    {"name": "local"},  # No averaging.
     {"name": "fedavg"},
     {"name": "secagg"},
     {"name": "cesar", "graph": {"kind": "regular", "degree": 3}, "masking": 1},
@@ -23,7 +23,7 @@ PROTOCOLS = (
 
 
 def mine() -> Dataset:
-    """Returns the data: clinics have patients of different ages, and so see different cases."""
+    """Returns the data. Clinics have patients of different ages, and therefore different cases."""
     rng = np.random.default_rng(0)
     clinic = np.repeat(CLINICS, 60)
     x = rng.normal(size=(len(clinic), 6)) + np.repeat(np.linspace(-1, 1, len(CLINICS)), 60)[:, None]
@@ -32,7 +32,7 @@ def mine() -> Dataset:
 
 
 def main() -> None:
-    """Learns by each protocol, and prints a line for it."""
+    """Trains with each protocol, and prints a line for it."""
     data = mine()
     print(f"{'':8} accuracy  kB a clinic a round  who could learn whose model in one round")
     for protocol in PROTOCOLS:
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def exposure(protocol: dict) -> str:
-    """Returns who learns models, by an audit of each party alone and of the server."""
+    """Returns which parties learn models, by an audit of each single party and the server."""
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     if name == "local":
         return "nobody"

@@ -1,11 +1,12 @@
-"""Three hospitals train one PyTorch model, each in a process of its own, and nobody sees anybody else's.
+"""Three hospitals train one PyTorch model, each in its own process, and none sees another's model.
 
 `python examples/three_hospitals.py` makes keys and a roster in a temporary folder, starts the server and the three
-hospitals, and waits for them. Between them are real sockets, with mutual TLS, and the protocol `secagg`: the server
-learns the sum of the three models and nothing else. On machines of your own everybody makes its own keys
-(docs/federations.md); what a hospital runs is the function `hospital` below, and stays the same.
+hospitals, and waits for them. They communicate over real sockets, with mutual TLS and the protocol `secagg`: the server
+learns the sum of the three models and nothing else. On separate machines every party makes its own keys
+(docs/federations.md). A hospital then runs the function `hospital` below, unchanged.
 
-Each hospital sees ten kinds of digits, but mostly its own three or four. Alone it reads few of the others'.
+The data have ten kinds of digits. Each hospital has mostly its own three or four, so a model trained alone reads few of
+the others.
 """
 
 import multiprocessing
@@ -28,13 +29,13 @@ TACIT = [sys.executable, "-c", "from tacit.app.cli.main import main; main()"]
 
 
 def hospital(roster: str, me: str, rounds: int) -> None:
-    """What one hospital runs: train for a while, average, and again."""
-    torch.manual_seed(0)  # all begin with the same model
-    torch.set_num_threads(1)  # three processes share this machine
+    """Trains and averages as one hospital, round by round."""
+    torch.manual_seed(0)  # All hospitals start with the same model.
+    torch.set_num_threads(1)  # Three processes share this machine.
     model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
     x, y, x_test, y_test = samples(me)
     with tacit.join(roster, me=me) as peer:
-        model.load_state_dict(peer.restore(floats(model)), strict=False)  # after a restart, the last average
+        model.load_state_dict(peer.restore(floats(model)), strict=False)  # After a restart, this is the last average.
         while peer.rounds < rounds:
             trained(model, x, y)
             alone = accuracy(model, x_test, y_test)
@@ -45,7 +46,7 @@ def hospital(roster: str, me: str, rounds: int) -> None:
 
 
 def floats(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns what is averaged: all but whole numbers, such as how many batches a batch norm has seen."""
+    """Returns the averaged tensors: all except whole numbers, such as a batch norm's number of batches."""
     return {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
 
 
@@ -60,14 +61,14 @@ def trained(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """Returns the share of the test images that a model reads right."""
+    """Returns the share of the test images that a model classifies correctly."""
     model.eval()
     with torch.no_grad():
         return float((model(x).argmax(1) == y).float().mean())
 
 
 def samples(me: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns the samples of one hospital: all it has of its own digits, few of the others; and those to test with."""
+    """Returns the samples of one hospital, with many of its own digits and few of the others, and the test samples."""
     data = load("digits")
     mine = [place for place, label in enumerate(data.y) if label in HOSPITALS[me] or place % 20 == 0]
     images = [torch.tensor(data.inputs(x).reshape(len(x), -1)) for x in (data.x[mine], data.x_test)]
@@ -93,7 +94,7 @@ def run_parties(work: Callable[[str, str, int], None], rounds: int) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine at which nobody listens."""
+    """Returns free ports of this machine."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -1,4 +1,4 @@
-"""What tests of whole rounds share: vectors to bring, the average to expect, and a way to bend what a party sends."""
+"""Fixtures for tests of whole rounds: input vectors, expected averages, and roles with changed messages."""
 
 from dataclasses import dataclass
 
@@ -23,12 +23,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leaves out whole files of tiers that are not run."""
+    """Leaves out whole files of test tiers that do not run."""
     return True if is_left_out(collection_path, config.option.markexpr) else None
 
 
 def pytest_sessionstart(session):
-    """Remembers which files the checkout has, once for all workers."""
+    """Records the files of the checkout, once for all workers."""
     if not hasattr(session.config, "workerinput"):
         session.files_before = list_files()
 
@@ -41,14 +41,14 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Says which files were left behind."""
+    """Prints which files were left behind."""
     if LEFT_FILES in config.stash:
         terminalreporter.write_line(config.stash[LEFT_FILES], red=True)
 
 
 @dataclass
 class Result:
-    """How a round ended: with an outcome or an error, and as it was played."""
+    """Result of a round: an outcome or an error, and the simulated round."""
 
     outcome: object
     error: TacitError | None
@@ -66,7 +66,7 @@ def _updates_for(parties, entries, weights=None, seed=0):
 
 
 def _ring_mean(simulation, updates, contributors):
-    # Noise and rounding follow from the seed that a party began its round with.
+    # Noise and rounding follow from the seed with which a party began its round.
     begun = {party: simulation.last.rounds[party].begun for party in contributors}
     hands = {
         party: simulation.participants[party].suite(begun[party].number, begun[party].seed) for party in contributors
@@ -77,7 +77,7 @@ def _ring_mean(simulation, updates, contributors):
 
 
 def _play(simulation, updates):
-    # Only what Tacit raises on purpose counts as an end; anything else goes through and fails the test.
+    # Only errors that Tacit raises on purpose count as a result; others fail the test.
     outcome = error = None
     try:
         outcome = simulation.average(updates)
@@ -96,7 +96,7 @@ def _bent(protocol, party, change):
 
 
 PROTECTED = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}
-"""Settings without which a protocol would refuse a handful of parties."""
+"""Settings without which a protocol refuses small numbers of parties."""
 
 
 def _bent_simulation(protocol, parties, entries, party, change, **options):
@@ -107,7 +107,7 @@ def _bent_simulation(protocol, parties, entries, party, change, **options):
 
 @pytest.fixture(scope="session")
 def protected():
-    """Returns, by protocol, the settings without which it would refuse a handful of parties."""
+    """Returns, by protocol, the settings without which it refuses small numbers of parties."""
     return PROTECTED
 
 
@@ -119,26 +119,26 @@ def updates_for():
 
 @pytest.fixture(scope="session")
 def ring_mean():
-    """Returns the function that computes, without any protocol, the average that some contributors must get."""
+    """Returns the function that computes the expected average of some contributors without any protocol."""
     return _ring_mean
 
 
 @pytest.fixture(scope="session")
 def play():
-    """Returns the function that runs one round and catches what Tacit raises on purpose, and nothing else."""
+    """Returns the function that runs one round, and catches only errors that Tacit raises on purpose."""
     return _play
 
 
 @pytest.fixture(scope="session")
 def bent():
-    """Returns the function that bends a role: `bent(protocol, party, change)`."""
+    """Returns the function that changes the messages of a role: `bent(protocol, party, change)`."""
     return _bent
 
 
 @pytest.fixture(scope="session")
 def bent_simulation():
-    """Returns the function that makes a simulation with one party whose messages are changed before they are sent.
+    """Returns the function that creates a simulation with one party whose messages are changed before they are sent.
 
-    The party is honest but for `change(message, to, link, suite)`, which returns what is sent instead.
+    The party is honest except for `change(message, to, link, suite)`, which returns what is sent instead.
     """
     return _bent_simulation

@@ -3,17 +3,17 @@
     python tools/groups_search.py starters --sizes 3 4 5 6 --users 6 100 --seconds 1
     python tools/groups_search.py randomized --sizes 3 4 5 6 --users 6 100 --seconds 1.5
 
-The first tries to beat what the data file has, with that many CPU seconds for each attempt, and keeps what is better.
-It can be stopped and started again. The second measures the paper's Algorithm 2, with that many CPU seconds for each
-number of users and size, which tests compare with.
+The first command tries to improve on the data file, with that many CPU seconds for each attempt, and keeps
+improvements. It can be stopped and restarted. The second command measures the paper's Algorithm 2, with that many CPU
+seconds for each number of users and group size, for comparison in tests.
 
-A starter is a partition of the users that is moved by an abelian group. The users are `orbits` copies of the group
-followed by users that the group leaves alone. Two pairs of users are of the same kind if the group moves one onto the
-other, so the moved partitions have no pair in common if no kind occurs twice in the partition. That leaves a small
-problem, one partition in place of many, for simulated annealing: swap two users of different groups; the cost is the
-number of kinds too many.
+A starter is a partition of the users together with an abelian group that moves it. The users are `orbits` copies of the
+abelian group, followed by users that it leaves fixed. Two pairs of users are of the same kind if the abelian group maps
+one to the other. So the moved partitions have no pair in common if no kind occurs twice in the partition. That leaves a
+small problem, one partition instead of many, for simulated annealing: swap two users of different groups; the cost is
+the number of repeated kinds.
 
-Needs NumPy, and Tacit for the file format. Numba, where it is installed, makes the search a hundred times faster.
+Needs NumPy, and Tacit for the file format. With Numba the search is a hundred times faster.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Returns the function compiled by Numba, or as it is where Numba is not installed: the same, only slower."""
+    """Returns the function compiled by Numba, or unchanged if Numba is not installed."""
     try:
         from numba import njit  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
@@ -48,7 +48,8 @@ def compiled(function: Function) -> Function:
 
 
 class Shape(NamedTuple):
-    """What to look for: `bases` partitions that are moved and `still` ones that the group maps to themselves."""
+    """Form of a starter: `bases` partitions that are moved, and `still` ones that the abelian group maps to
+    themselves."""
 
     moduli: tuple[int, ...]
     orbits: int
@@ -57,13 +58,13 @@ class Shape(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of partitions that it leads to."""
+        """The number of partitions that the starter gives."""
         return self.bases * math.prod(self.moduli) + self.still
 
 
 @compiled
 def count(row: Ints, first: int, last: int, at: int, user: int, kinds: Ints, counts: Ints, sign: int) -> int:
-    """Counts the pairs that a user makes at a place of a group, in or out; returns by how much the cost changes."""
+    """Counts the pairs of a user at a place of a group, in or out; returns the change of the cost."""
     change = 0
     for r in range(first, last):
         if r != at:
@@ -80,11 +81,11 @@ def count(row: Ints, first: int, last: int, at: int, user: int, kinds: Ints, cou
 def anneal(
     members: Ints, start: Ints, fixed: Ints, size: int, order: int, kinds: Ints, counts: Ints, steps: int, seed: int
 ) -> int:
-    """Swaps users until no kind of pair occurs twice, or the steps are over; returns how many kinds are too many.
+    """Swaps users until no kind of pair occurs twice, or all steps are used; returns the number of repeated kinds.
 
-    `members[b]` lists the groups of base partition b one after the other, `start` says where each begins. `fixed[u]`
-    lists one user of each orbit, in groups of `size`: a partition that the group maps to itself. `counts` begins with 1
-    for the kinds that must not occur at all.
+    `members[b]` lists the groups of base partition b one after the other, and `start` is where each begins. `fixed[u]`
+    lists one user of each orbit, in groups of `size`: a partition that the abelian group maps to itself. `counts`
+    begins with 1 for kinds that must not occur at all.
     """
     np.random.seed(seed)
     bases, n = members.shape
@@ -115,7 +116,7 @@ def anneal(
             a, c = p // size * size, q // size * size
             b, d = a + size, c + size
         x, y = row[p], row[q]
-        if a == c:  # in one group there is nothing to swap, but a user can make way for another of its orbit
+        if a == c:  # In one group there is nothing to swap, but a user can be replaced by another of its orbit.
             if place < bases * n:
                 continue
             q, c, d, y = p, 0, 0, x // order * order + np.random.randint(order)
@@ -135,7 +136,7 @@ def anneal(
 def kinds_of_pairs(n: int, moduli: tuple[int, ...], orbits: int) -> tuple[Ints, Ints]:
     """Returns the kind of each pair, and for each kind 1 if it must not occur.
 
-    A pair that some move maps to itself would meet again in another partition.
+    A pair that some move maps to itself would occur again in another partition.
     """
     moves = np.array(Starter(moduli, orbits, (), ()).moves(n))
     low = np.minimum(moves[:, :, None], moves[:, None, :])
@@ -149,7 +150,7 @@ def kinds_of_pairs(n: int, moduli: tuple[int, ...], orbits: int) -> tuple[Ints, 
 
 
 def search(n: int, size: int, shape: Shape, seconds: float, rng: np.random.Generator) -> Starter | None:
-    """Returns a starter of that shape, or None if none was found in that CPU time."""
+    """Returns a starter of that shape; None if none was found in that CPU time."""
     start = np.concatenate(([0], np.cumsum(group_sizes(n, size))))
     kinds, counts = kinds_of_pairs(n, shape.moduli, shape.orbits)
     order = math.prod(shape.moduli)
@@ -181,7 +182,7 @@ def as_partition(found: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def complete(n: int, size: int, starter: Starter, seconds: float, rng: np.random.Generator) -> Starter:
-    """Returns the starter with further partitions, not moved, from the pairs that have not met yet."""
+    """Returns the starter with additional fixed partitions, made of pairs that do not occur yet."""
     start = np.concatenate(([0], np.cumsum(group_sizes(n, size))))
     kinds, counts = kinds_of_pairs(n, (1,), n)
     for partition in starter.develop(n):
@@ -207,14 +208,15 @@ def complete(n: int, size: int, starter: Starter, seconds: float, rng: np.random
 
 
 def most(n: int, size: int) -> int:
-    """Returns how many partitions there can be at most: by the others a user has, and by the pairs there are."""
+    """Returns the upper bound on the number of partitions, by the other users of each user and by the number of
+    pairs."""
     sizes = group_sizes(n, size)
     used = sum(math.comb(group, 2) for group in sizes)
     return min((n - 1) // (size - 1), math.comb(n, 2) // used) if len(sizes) >= max(sizes) else 1
 
 
 def shapes(n: int, size: int, total: int) -> Iterator[Shape]:
-    """Yields the shapes that could lead to that many partitions, large groups first."""
+    """Yields the shapes that could give that many partitions, large abelian groups first."""
     even = n % size == 0
     for order in range(min(n, total), 0, -1):
         for still in range(min(total, n // size) if even else 1):
@@ -244,10 +246,10 @@ def enough(n: int, size: int, shape: Shape) -> bool:
 
 
 def rotational(size: int, moduli: tuple[int, ...], seconds: float, rng: np.random.Generator) -> Starter | None:
-    """Returns a starter of a resolvable design on the group and one more user ∞, or None if none was found.
+    """Returns a starter of a resolvable design on the abelian group and one more user ∞; None if none was found.
 
-    H is a subgroup of size − 1 elements. {∞} ∪ H is a group of the partition, and the others are B + h, for h in H and
-    a few blocks B that together have one element in each coset of H but H itself, and each difference outside H once.
+    H is a subgroup of size − 1 elements. {∞} ∪ H is a group of the partition. The others are B + h, for h in H and a
+    few blocks B that together have one element in each coset of H except H itself, and each difference outside H once.
     """
     moves = np.array(Starter(moduli, 1, (), ()).moves(math.prod(moduli)))
     order = len(moves)
@@ -280,7 +282,8 @@ def subgroups(moves: Ints, order: int) -> Iterator[list[int]]:
 
 @compiled
 def anneal_lifts(block: Ints, size: int, cosets: Ints, difference: Ints, steps: int, seed: int) -> int:
-    """Moves elements within cosets, and swaps them, until no difference occurs twice; returns how many are too many."""
+    """Moves elements within cosets and swaps them until no difference occurs twice; returns the number of repeated
+    ones."""
     np.random.seed(seed)
     heat, cooling = 1.5, (0.2 / 1.5) ** (1.0 / steps)
     counts = np.empty(len(difference), np.int64)
@@ -319,11 +322,11 @@ ROTATIONAL: dict[tuple[int, int], list[tuple[int, ...]]] = {
     (65, 5): [(64,), (8, 8), (16, 4)],
     (85, 5): [(84,), (2, 2, 21)],
 }
-"""Where a resolvable design is known, the groups to look for it on."""
+"""Abelian groups to search, for parameters with a known resolvable design."""
 
 
 def load() -> dict[tuple[int, int], Starter]:
-    """Returns what has been found so far."""
+    """Returns the starters in the data file."""
     return dict(starters()) if (DATA / "starters.txt").exists() else {}
 
 
@@ -335,7 +338,7 @@ def save(found: dict[tuple[int, int], Starter]) -> None:
 
 
 def encode(n: int, starter: Starter) -> str:
-    """Returns the starter as a line; a partition is a letter for each user, the same for users of one group."""
+    """Returns the starter as a line. A partition has one letter per user, equal for users of one group."""
 
     def letters(partitions: tuple[Any, ...]) -> str:
         found = []
@@ -349,14 +352,14 @@ def encode(n: int, starter: Starter) -> str:
 
 
 def improve(n: int, size: int, have: int, seconds: float, rng: np.random.Generator) -> Starter | None:
-    """Returns a starter for more partitions than there are so far, or None if none was found."""
-    # Far more than for slightly fewer users is not to be expected, and to look for it takes most of the time.
+    """Returns a starter with more partitions than the present one; None if none was found."""
+    # Many more partitions than for slightly fewer users are unlikely, and the search for them takes most of the time.
     near = max((groups(m, size).gap for m in range(max(n - 4, size), n)), default=n) + 2
     limit = most(n, size) if n < size**2 + 2 * size else min(most(n, size), near)
     for moduli in ROTATIONAL.get((n, size), []):
         if starter := rotational(size, moduli, 10 * seconds, rng):
             return starter
-    # What a search leaves over is often enough for one more, so it is worth to look a little below what there is.
+    # Leftover pairs often give one more partition, so totals slightly below the present one are tried too.
     for total in range(limit, max(have - 3, 0), -1):
         for shape in list(shapes(n, size, total))[:3]:
             starter = search(n, size, shape, seconds, rng)
@@ -389,7 +392,7 @@ def measure_randomized(arguments: argparse.Namespace) -> None:
     lines = [f"# Made by tools/groups_search.py randomized --seconds {arguments.seconds:g}: users, size, partitions."]
     for n, size in product(range(low, high + 1), arguments.sizes):
         if n < size or most(n, size) == 1:
-            continue  # there is nothing to find beyond the first
+            continue  # One partition always exists.
         gap = randomized_groups(n, size, entropy=SeededEntropy(n, size), seconds=arguments.seconds).gap
         log.info("n=%d size=%d: %d", n, size, gap)
         lines.append(f"{n} {size} {gap}")

@@ -1,4 +1,4 @@
-"""Files and lines of src/tacit by folder, now and at another revision.
+"""Numbers of files and lines of src/tacit by folder, now and at another revision.
 
 Run it as `python tools/source_size.py`, or `python tools/source_size.py REVISION` to compare.
 """

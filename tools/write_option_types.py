@@ -61,7 +61,7 @@ def write_types() -> str:
         fields = [
             f"    {option}: {kind}" for option, kind in _keywords(API / file, function).items() if option not in without
         ]
-        parts.append(_class(name, "TypedDict", f"What `{call}` take besides the options of a protocol.", fields))
+        parts.append(_class(name, "TypedDict", f"Options of `{call}` besides those of a protocol.", fields))
     for protocol in SHIPPED_AT:
         options = _options_name(REGISTRY[protocol].settings)
         for ending, what in (("Run", "run"), ("Audit", "audit")):
@@ -143,7 +143,7 @@ SIGNATURES = {
         ("audit(protocol: {protocol}, *, parties: Several, coalition_size: Size = None", "list[Report]"),
     ),
 }
-"""What stands before the options in each overload, and what it returns."""
+"""Arguments before the options in each overload, and the return type."""
 
 
 # --- overloads -----------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def write_all() -> dict[Path, str]:
 
 
 def outdated() -> dict[Path, str]:
-    """Returns the files that are not as they should be, and what should be in them."""
+    """Returns the files that are out of date, with their correct contents."""
     every = write_all().items()
     return {path: text for path, text in every if not path.exists() or path.read_text(encoding="utf-8") != text}
 

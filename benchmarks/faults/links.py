@@ -1,7 +1,7 @@
-"""Links that can be disconnected: a port for every ordered pair of parties, behind which the other one listens.
+"""Links that can be disconnected: a relay with its own port for every ordered pair of parties.
 
-Bytes go through as they are. A link that is cut hangs up on everybody; one that is stalled takes bytes and holds them
-until it flows again, as a network does that loses packets.
+Bytes are forwarded unchanged. A cut link closes all its connections. A stalled link accepts bytes and holds them until
+it is mended, as a network does that loses packets.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from tacit.net.event_loop_thread import EventLoopThread
 
 CHUNK = 1 << 16
 FIRST, EPHEMERAL = 10_000, 32_768
-"""The first port that may be used, and the first of those that the system gives to whoever wants any."""
+"""The first port that may be used, and the first port that the system assigns automatically."""
 
 
 class Link:
-    """The way from one party to another: a port of its own, and the connections through it."""
+    """The relay from one party to another, with a port and its connections."""
 
     def __init__(self, port: int) -> None:
-        """Leads to a port of this machine."""
+        """Forwards to a port of this machine."""
         self._behind = port
         self._cut, self._flowing = False, asyncio.Event()
         self._flowing.set()
@@ -30,27 +30,27 @@ class Link:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> int:
-        """Listens, and returns at which port."""
+        """Starts to listen, and returns the port."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
     def cut(self) -> None:
-        """Hangs up on everybody, from now on."""
+        """Closes all connections, and refuses new ones."""
         self._cut = True
         for writer in self._writers:
             writer.transport.abort()
 
     def stall(self) -> None:
-        """Lets nothing through."""
+        """Forwards nothing."""
         self._flowing.clear()
 
     def mend(self) -> None:
-        """Lets everything through again."""
+        """Forwards everything again."""
         self._cut = False
         self._flowing.set()
 
     async def close(self) -> None:
-        """Listens no longer, and waits until everybody has gone."""
+        """Stops listening, and waits until all connections are closed."""
         if self._server is not None:
             self._server.close()
         self.mend()
@@ -72,7 +72,7 @@ class Link:
             finally:
                 self._hang_up(back)
         except OSError:
-            pass  # nobody listens there at present, or somebody hung up
+            pass  # Nobody listens there at present, or one side closed the connection.
         finally:
             self._hang_up(writer)
 
@@ -84,7 +84,7 @@ class Link:
                 await writer.drain()
         finally:
             with suppress(OSError, RuntimeError):
-                writer.close()  # so that the other direction ends too
+                writer.close()  # This also ends the other direction.
 
     def _hang_up(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)
@@ -95,10 +95,10 @@ class Links:
     """All links of a federation, run by a thread."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], ports: dict[str, int]) -> None:
-        """Opens a link from the first to the second of each pair, who listens at a port."""
+        """Opens a link from the first to the second of each pair, which listens at a port."""
         self._background = EventLoopThread("links")
         self.ports: dict[tuple[str, str], int] = {}
-        """Where the first of a pair finds the second."""
+        """The port at which the first of a pair reaches the second."""
         self._links: dict[tuple[str, str], Link] = {}
         self._background.run(self._open(list(pairs), ports))
 
@@ -108,11 +108,11 @@ class Links:
             self.ports[pair] = await link.open()
 
     def between(self, one: str, other: str | None = None) -> list[tuple[str, str]]:
-        """Returns the links of a party, or those of two with each other, in both directions."""
+        """Returns the links of a party, or those between two parties, in both directions."""
         return [pair for pair in self._links if one in pair and (other is None or other in pair)]
 
     def have(self, pairs: Iterable[tuple[str, str]], what: str) -> None:
-        """Has links cut, stalled or mended."""
+        """Cuts, stalls or mends links."""
 
         async def done() -> None:
             for pair in pairs:
@@ -121,7 +121,7 @@ class Links:
         self._background.run(done())
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Closes all links."""
         self._background.run(self._close())
         self._background.close()
 
@@ -130,9 +130,9 @@ class Links:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens at, and that the system gives to nobody who does not ask for them.
+    """Returns free ports that the system does not assign automatically.
 
-    A party that is down has none of its own, and finds it taken otherwise when it is back.
+    A party that is down does not hold its port. Another process could otherwise be using it when the party restarts.
     """
     found: dict[int, None] = {}
     while len(found) < count:

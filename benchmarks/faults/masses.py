@@ -1,9 +1,8 @@
 """Masses of push-sum after a fault run: recomputed, summed, and checked from the view of each client.
 
-What a client has, pushes and takes follows from what it brought and from whose masses it took, unit by unit in the
-ring. So every state that was ever saved is compared with what it must be; what is held and under way in the end with
-all that was ever brought; and since the states were right, what each client could learn of the others follows from the
-same recurrence.
+The masses of a client follow from its own vectors and from the messages that it received, exactly in the ring. So every
+saved state is compared with its recomputed value, and the total of all masses at the end with the total of all inputs.
+Because the states are then known to be right, the same recurrence shows what each client could learn about the others.
 """
 
 from collections import defaultdict
@@ -27,7 +26,7 @@ from tacit.protocols.pushsum.settings import PushSumTerms
 
 Ending = dict[str, Any]
 Row = NDArray[np.int64]
-"""Factors of the steps of everybody, modulo a prime."""
+"""Factors of all parties' steps, modulo a prime."""
 
 
 @dataclass
@@ -35,25 +34,25 @@ class Taken:
     """One round of one party."""
 
     vector: NDArray[np.float64] | None
-    """What it brought."""
+    """The vector that the party contributed."""
     before: str
-    """Its state before it, in hex,"""
+    """Its state before the round, in hex."""
     pushed: str | None
-    """the one that it saved when it began, if it did,"""
+    """The state that it saved when the round began; None if it did not."""
     after: str | None = None
-    """and the last one."""
+    """The last state that it saved."""
     told: list[Place | None] = field(default_factory=list)
-    """What it was told, in order; None is that time was up."""
+    """The messages that it received, in order. None is a timeout."""
     ending: Ending | None = None
     resumed: int = 0
-    """How often it was cut off in it."""
+    """Number of times that it was interrupted in the round."""
 
 
 class Masses:
-    """The masses of push-sum, worked out again from what was brought, and added up in the end."""
+    """The masses of push-sum, recomputed from the inputs, and summed at the end."""
 
     def __init__(self, roster: RosterFile, folder: Path, rounds: Mapping[Party, Mapping[int, Taken]]) -> None:
-        """Takes the rounds of everybody, and the folder that its processes left."""
+        """Takes the rounds of all parties, and the folder that their processes left."""
         self.roster, self.folder, self.rounds = roster, folder, rounds
         self.agreement, terms = roster.agreement(ENTRIES), roster.terms
         self.protocol, self.ring = roster.entry, self.agreement.ring()
@@ -64,13 +63,13 @@ class Masses:
         self.parties = terms.parties
         self.found: list[str] = []
         self.wrong: list[str] = []
-        """Averages that are not those of the masses."""
+        """Averages that differ from those of the masses."""
         self.brought: Any = self.ring.zeros(ENTRIES + 1)
-        """All that ever came in from outside: what parties started with, and their steps."""
+        """Total of all inputs: the initial models, and the steps."""
         self.pushed: dict[tuple[Party, int], MassState] = {}
 
     def problems(self) -> list[str]:
-        """Returns everything that does not add up."""
+        """Returns all inconsistencies."""
         for name in self.parties:
             before: str | None = None
             for number, taken in sorted(self.rounds[name].items()):
@@ -96,7 +95,7 @@ class Masses:
         return self._masses(state.sent_to(party) if party in state.receivers else None)
 
     def _push(self, name: Party, number: int, taken: Taken) -> None:
-        """Works out what a party pushes, and compares it with what it saved."""
+        """Computes the pushed mass of a party, and compares it with the saved one."""
         assert taken.vector is not None
         ring, before, out = self.ring, self._state(taken.before), self._neighbours(self.graph.successors, name)
         if before.x is None:
@@ -119,7 +118,7 @@ class Masses:
             self.found.append(f"{name} pushes something else in round {number} than its part")
 
     def _take(self, name: Party, number: int, taken: Taken) -> None:
-        """Works out what a party has after a round, and compares it with what it saved and with its average."""
+        """Computes the mass of a party after a round, and compares it with the saved one and with its average."""
         if taken.ending is None or (name, number) not in self.pushed or taken.after is None:
             return
         pushed, after = self.pushed[name, number], self._state(taken.after)
@@ -136,7 +135,7 @@ class Masses:
             self.wrong.append(f"{name} in round {number}")
 
     def _add_up(self) -> None:
-        """Compares all that is held and under way in the end with all that was ever brought."""
+        """Compares all held and undelivered mass at the end with all inputs."""
         states = {}
         for name in self.parties:
             with RoundStore(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
@@ -157,13 +156,13 @@ class Masses:
     def _neighbours(self, of: Any, name: Party) -> tuple[Party, ...]:
         return self.parties.names_at(sorted(of(self.parties.place(name))))
 
-    # --- who learns what -------------------------------------------------------------------------------------------
+    # --- exposures -------------------------------------------------------------------------------------------------
 
     def exposed(self) -> list[str]:
-        """Returns whose model, or step, of which round somebody could work out from everything that it was ever sent.
+        """Returns whose model or step, of which round, some party could compute from everything that it was ever sent.
 
-        Of the masses of a round a client sees the sum, if all who push to it have said theirs, late or not; others are
-        masked. It knows its own steps, and everybody's y.
+        A client sees the sum of the masses of a round if all senders sent theirs, on time or not; otherwise masks hide
+        them. It knows its own steps, and all y.
         """
         seen, models, columns = self._recurrence()
         found = []
@@ -182,12 +181,13 @@ class Masses:
         return found
 
     def _recurrence(self) -> tuple[dict[Party, list[Row]], dict[tuple[Party, int], Row], dict[tuple[Party, int], int]]:
-        """Returns what each client sees and what everybody brings, as combinations of all steps, modulo a prime."""
+        """Returns what each client sees and what each party contributes, as combinations of all steps, modulo a
+        prime."""
         columns = {
             key: place
             for place, key in enumerate((name, number) for name in self.parties for number in self.rounds[name])
         }
-        # y is a number behind the factors of the steps, and is treated like them.
+        # y is one more column after the factors of the steps, and is treated like them.
         x: dict[Party, Row] = {}
         sent: dict[tuple[Party, Party], Row] = defaultdict(lambda: np.zeros(len(columns) + 1, dtype=np.int64))
         taken: dict[Party, Row] = defaultdict(lambda: np.zeros(len(columns) + 1, dtype=np.int64))
@@ -203,7 +203,7 @@ class Masses:
                 step[-1] = mine is None
                 out = self._neighbours(self.graph.successors, name)
                 part = ((0 if mine is None else mine) + step) * pow(len(out) + 1, -1, SMALL_PRIME) % SMALL_PRIME
-                x[name] = part  # p_ii is as much as each of them gets
+                x[name] = part  # p_ii equals the part that each receiver gets.
                 for other in out:
                     sent[name, other] = (sent[name, other] + part) % SMALL_PRIME
             for name in self.parties:
@@ -222,7 +222,7 @@ class Masses:
 
 
 def _follows(known: Echelon, row: Row) -> bool:
-    """Says whether a row is a combination of those that are known."""
+    """Says whether a row is a combination of known rows."""
     leads = known.leads
     if not leads:
         return not row.any()

@@ -1,10 +1,9 @@
 """Party or server in a process that is killed, frozen and restarted.
 
-It takes part in round after round as anybody would, with a node as it is, and writes down beside it what is to be
-judged afterwards: what it brought, what it heard and in which order, every message that it had sent, by its address and
-a hash, for how long it waits at most, and how rounds ended. A line is appended by one call of the system, so that it
-outlives the process. Whatever it brings follows from its name, its life and the number of the attempt, so no two lives
-ever bring the same.
+It takes part in round after round with an unchanged node, and logs everything that is judged afterwards: its inputs,
+the messages that it received in their order, every message that it sent with its address and a hash, its longest waits,
+and the results of rounds. Each line is appended by one system call, so that it survives the process. Its vectors depend
+on its name, its restarts and the number of the attempt, so no two of them are equal.
 """
 
 import asyncio
@@ -33,28 +32,28 @@ from tacit.runtime.journal import Record
 from tacit.runtime.round import GreetingPost, Post, Round
 
 ENTRIES = 6
-"""Of a vector: short, for it is not the size that is tried here."""
+"""Length of a vector. It is short, because size is not tested here."""
 STEP = 1 / 64
-"""How far a model moves between rounds, about."""
+"""Approximate change of a model between rounds."""
 PERIOD = 0.1
-"""Seconds between looks whether it is time to leave, or whether nobody is left to say so."""
+"""Seconds between checks whether to leave, or whether the parent process is gone."""
 
 
 class Log:
-    """Lines that outlive the process."""
+    """Log whose lines survive the process."""
 
     def __init__(self, path: Path, life: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._life = life
 
     def note(self, what: str, **more: Any) -> None:
-        """Appends a line, in one call."""
+        """Appends a line by one system call."""
         line = json.dumps({"what": what, "life": self._life, "at": time.time(), **more})
         os.write(self._file, (line + "\n").encode())
 
 
 def describe_ending(ending: Ending | None) -> dict[str, Any] | None:
-    """Returns how a round ended, as it is compared."""
+    """Returns the result of a round, in the form in which results are compared."""
     if ending is None:
         return None
     return {
@@ -67,7 +66,7 @@ def describe_ending(ending: Ending | None) -> dict[str, Any] | None:
 
 
 def watch(node: Node, log: Log) -> None:
-    """Has everything written down that goes to disk, and everything that is sent."""
+    """Logs everything that is written to disk and everything that is sent."""
     store, agreement = node.store, node.roster.agreement(ENTRIES)
     codec = agreement.codec(agreement.ring().length)
 
@@ -75,7 +74,7 @@ def watch(node: Node, log: Log) -> None:
         state = None if read.state is None else bytes(read.state).hex()
         if read.event is None:
             return {"place": None, "state": state}
-        address = codec.read(read.event).address  # type: ignore[arg-type]  # it is bytes that came in
+        address = codec.read(read.event).address  # type: ignore[arg-type] # The event is incoming bytes.
         return {"place": [address.sender, address.kind, address.step], "state": state}
 
     def first(read: Record, update: Update | None) -> dict[str, Any]:
@@ -88,7 +87,9 @@ def watch(node: Node, log: Log) -> None:
         }
 
     def begin(record: Record, update: Update | None, *rest: Any, **more: Any) -> None:
-        log.note("begins", **first(record, update))  # before: if it is cut off here, nothing of it was said
+        log.note(
+            "begins", **first(record, update)
+        )  # Logged before the beginning: if the process is killed here, nothing was sent.
         honest["begin"](record, update, *rest, **more)
 
     def record(read: Record, *rest: Any, **more: Any) -> None:
@@ -105,13 +106,13 @@ def watch(node: Node, log: Log) -> None:
     honest: dict[str, Callable[..., Any]] = {name: getattr(store, name) for name in ("begin", "record", "load")}
     for name, mine in (("begin", begin), ("record", record), ("load", load)):
         setattr(store, name, mine)
-    setattr(node._timer, "follow", _time_rounds(node, log))  # noqa: B010 (a method of one alarm alone)
+    setattr(node._timer, "follow", _time_rounds(node, log))  # noqa: B010 (Replaces a method of this alarm alone)
     for line in node.courier.links.values():
-        setattr(line, "send", _log_link(line, log))  # noqa: B010 (a method of one line alone)
+        setattr(line, "send", _log_link(line, log))  # noqa: B010 (Replaces a method of this link alone)
 
 
 def _time_rounds(node: Node, log: Log) -> Callable[[Round | None], None]:
-    """Has it written down for how long each wait of a round may take."""
+    """Returns a method that logs how long each wait of a round may take."""
     follow, phase, last = node._timer.follow, node.roster.deadlines.phase, (0, 0)
 
     def timed(round_: Round | None) -> None:
@@ -138,14 +139,14 @@ def _log_link(line: PeerLink, log: Log) -> Callable[..., None]:
 
 
 def model(node: Node, life: int, attempt: int) -> NDArray[np.float64]:
-    """Returns what is brought: the last model that there is, a little further. Nobody ever brings it again."""
+    """Returns the next vector: the last model with a small change. No vector is ever repeated."""
     rng = np.random.default_rng([node.roster.names.index(node.me), life, attempt])
     last = node.last.average if node.last is not None and node.last.average is not None else np.zeros(ENTRIES)
     return np.asarray(last + rng.normal(0, STEP, ENTRIES))
 
 
 async def live(folder: Path, name: str, life: int, rounds: int) -> None:
-    """Takes part until so many rounds were begun, and then stays for the others until it is told to leave."""
+    """Takes part until that many rounds were begun, and then stays for the others until it is told to leave."""
     log, seated = Log(folder / f"{name}.log", life), Membership.of(folder / f"{name}.toml", name)
     node, stop, attempt = seated.node(), folder / "stop", 0
     watch(node, log)
@@ -155,7 +156,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     while node.rounds < rounds and not stop.exists():
         attempt += 1
         if not node.resuming:
-            # A server waits for somebody to be ready, for as long as that takes.
+            # A server waits without limit until some party is ready.
             log.note("waits", round=node.rounds, seconds=None if name == SERVER else node._max_wait)
         try:
             update = None if name == SERVER else Update(model(node, life, attempt))
@@ -171,7 +172,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
 
 
 async def _guard() -> None:
-    """Ends everything when those are gone who would."""
+    """Ends this process when its parent process is gone."""
     parent = multiprocessing.parent_process()
     while parent is not None and parent.is_alive():
         await asyncio.sleep(10 * PERIOD)
@@ -194,7 +195,7 @@ async def _relay(node: RelayNode) -> None:
 
 
 def run(folder: str, name: str, life: int, rounds: int) -> None:
-    """Lives once, in a process of its own, and says in a file what nobody expected."""
+    """Runs once, in a process of its own, and writes unexpected errors to a file."""
     said = os.open(Path(folder) / f"{name}.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(said, stream)

@@ -1,10 +1,10 @@
 """Symbolic replay of the rounds of a fault run, as each party saw them, and what a party could recover.
 
-A round of a party is a function of what it began with and of what it was told, in which order (`drivers.round`). So the
-deployed coroutines are run on symbols with the very deliveries and deadlines that the processes wrote down, and an
-audit looks at everything that was ever said: whatever was addressed to a party counts as seen by it, late or lost on
-the way or not. That symbols went the same way as numbers shows in the addresses: the same messages were said, by the
-same parties, to the same.
+A party's round is a function of its initial state and of the messages that it received, in their order
+(`runtime.round`). So the deployed coroutines are run on symbols with exactly the deliveries and timeouts that the
+processes logged, and an audit analyses all messages. Every message addressed to a party counts as seen by it, even if
+it was late or lost. The addresses show that the symbolic run took the same course: the same messages were sent, by the
+same parties, to the same receivers.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from tacit.runtime.round import Action, Post
 
 
 class Place(NamedTuple):
-    """Which message of a round somebody was told."""
+    """Identifier of a delivered message within a round."""
 
     sender: Party
     kind: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 Lived = Mapping[Party, Sequence[Place | None]]
-"""What each party that began a round was told in it, in order; None is that time was up."""
+"""For each party that began a round, its deliveries in order; None is a timeout."""
 
 
 class Said(NamedTuple):
@@ -47,15 +47,15 @@ class Said(NamedTuple):
 
 
 class ReplayedRun(SymbolicRun):
-    """All rounds of a run. Of one round alone, or of all of them together, it can be asked who knows what."""
+    """All rounds of a run. Audits are of one round alone, or of all of them together."""
 
     def __init__(self, scope: Scope, lived: Mapping[int, Lived], *, together: bool) -> None:
-        """Runs the rounds. `together` is for protocols in which what is said in one depends on those before."""
+        """Runs the rounds. `together` is for protocols in which a round depends on earlier ones."""
         self._lived, self._together, self._round = lived, together, scope.rounds
         self.said: dict[int, set[Said]] = {}
-        """What was said, round by round."""
+        """The messages that were sent, by round."""
         self.stuck: list[tuple[int, Party]] = []
-        """Who could not go on as it did: it was told something that was not said."""
+        """Parties that could not repeat their round, because they received a message that was not sent."""
         super().__init__(scope)
 
     def _run(self) -> None:
@@ -97,20 +97,20 @@ class ReplayedRun(SymbolicRun):
                 for party in (address.sender, address.to):
                     self._taken[party].append(place)
 
-    # --- who knows what --------------------------------------------------------------------------------------------
+    # --- views -----------------------------------------------------------------------------------------------------
 
     def seen(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
-        """Returns the envelopes of a round that a coalition saw, or of all rounds up to it."""
+        """Returns the envelopes that a coalition saw in a round, or in all rounds up to it."""
         found, heard = super().seen(coalition, rounds)
         return {number: each for number, each in found.items() if self._together or number[0] == rounds}, heard
 
     def inputs(self, party: Party) -> Iterator[Unknown]:
-        """Yields the entries of all that a party brings to the round that is looked at, or to all of them."""
+        """Yields the entries of all vectors that a party contributes to the analysed rounds."""
         rounds = range(1, self.scope.rounds + 1) if self._together else (self._round,)
         return (("input", (party, number), entry) for number in rounds for entry in range(self.entries))
 
     def exposed(self, coalition: Sequence[Party]) -> "ExposedParty":
-        """Returns whose vectors a coalition can work out."""
+        """Returns the parties whose vectors a coalition can recover."""
         fresh: set[tuple[Party, int]] = set()
         still = Echelon(len(self.names) * self.entries)
         for number in (self.scope.rounds,) if self._together else range(1, self.scope.rounds + 1):
@@ -129,18 +129,19 @@ class ReplayedRun(SymbolicRun):
 
 @dataclass(frozen=True)
 class ExposedParty:
-    """What a coalition can work out."""
+    """The vectors that a coalition can recover."""
 
     coalition: tuple[Party, ...]
     fresh: Sequence[tuple[Party, int]]
-    """Whose vectors, of which rounds, as they were: new in every round."""
+    """Owners and rounds of recovered vectors, when vectors are new in every round."""
     standing: Sequence[Party] | None
-    """Whose, if everybody had brought the same vector to all rounds; None if that was not looked at."""
+    """Owners of recovered vectors, if every party had sent the same vector in all rounds; None if that was not
+    analysed."""
 
 
 def replay_rounds(scope: Scope, lived: Mapping[int, Lived]) -> tuple[ReplayedRun, list[ExposedParty]]:
-    """Returns the rounds, run once more on unknowns, and what each single party and the server can work out."""
-    stateful: Any = scope.terms.period  # rounds in which masses are under way hang together
+    """Returns the rounds, repeated on unknowns, and what each single party and the server can recover."""
+    stateful: Any = scope.terms.period  # Rounds with undelivered masses depend on each other.
     run = ReplayedRun(scope, lived, together=stateful > 1)
     everyone = scope.protocol.everyone(scope.parties)
     return run, [run.exposed([member]) for member in everyone]

@@ -11,11 +11,11 @@ from tacit.net.membership.roster import Deadlines
 from tacit.protocols import find
 
 SHOWN = 3
-"""Of what must not happen, how much is written out."""
+"""The largest number of violations that a row lists."""
 
 
 def rows_of(verdict: Verdict, run: dict[str, Any], deadlines: Deadlines) -> Iterator[Row]:
-    """Yields what came of a run. What must not happen has a target of none."""
+    """Yields the results of a run. Violations have a target of 0."""
     case, protocol = run["case"], run["case"]["protocol"]
     server = " and a server" if find(protocol).server is not None else ""
     name = f"{protocol}, {case['parties']} parties{server}"

@@ -1,9 +1,9 @@
 """Fault run: rounds between processes that are killed, frozen, restarted and disconnected, at random from a seed.
 
-Nothing is measured here but what came of it. Parties and server are processes of their own, with mutual TLS between
-them and a link in between that can be cut (`links`). Each writes down what it did (`party`), and when all is
-over that is judged (`verdicts`): whether any average is wrong, anybody hung, mass or a result was lost, two messages
-had one address, or somebody's vector could be worked out from everything that was ever sent.
+Nothing is measured; only the results are checked. Parties and server are separate processes with mutual TLS, and relays
+between them that can be cut (`links`). Each process logs what it does (`party`), and `verdicts` judges the logs at the
+end: whether an average is wrong, a party hung, mass or a result was lost, two messages had one address, or a vector
+could be computed from everything that was ever sent.
 """
 
 import json
@@ -42,44 +42,45 @@ from tacit.protocols import find
 Say = Callable[[str], None]
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""They are forked from one that has imported everything and has no threads: to import takes longer than a round."""
+"""Processes are forked from one that has imported everything and has no threads, because importing takes longer than a
+round."""
 PROCESSES.set_forkserver_preload(["__main__", party.__name__])
 DEADLINES = Deadlines(phase=1.0, start=2.0, connect=1.0)
 KINDS = {"kill": 6, "kill two": 1, "freeze": 3, "cut off": 2, "stall": 1, "part": 2}
-"""What goes wrong, and how often of all times: processes are killed, and started again with other models to bring, or
-frozen; all links of a party are cut, or hold everything back; or those between two parties are cut."""
+"""Kinds of faults with their relative frequencies: processes are killed and restarted with other models, or frozen; all
+links of a party are cut or stalled; or the links between two parties are cut."""
 HOW_MANY = {"kill two": 2, "kill relay": 0}
 """Whom a fault strikes, where that is not one party; 0 stands for everybody."""
 RELAY = "relay"
 APART = (1, 3)
-"""Rounds from one fault to the next."""
+"""Number of rounds between two faults."""
 WITHIN = 0.5
-"""Seconds within a round at which it strikes, at most."""
+"""The largest number of seconds within a round at which a fault begins."""
 LOOK = 0.05
-"""Seconds between looks at what the processes have written."""
+"""Seconds between two readings of the logs."""
 BETWEEN = 12
-"""Faults from one calm to the next, in which everything is mended until everybody was averaged: so that nobody who
-does not recover is excused by the next fault."""
+"""Number of faults after which everything is mended until all parties were averaged, so that no later fault excuses a
+party that fails to recover."""
 CALM = 60.0
-"""Seconds after which faults go on even so."""
+"""Seconds after which faults continue in any case."""
 QUICK = 12
-"""Rounds, to see that it all works."""
+"""Number of rounds of a quick run."""
 MOST_HANGS = 20
-"""After so many there is nothing more to be learnt."""
+"""Number of hangs after which the run is stopped."""
 LEAVING = 20.0
-"""Seconds that all of them together have to leave in the end."""
+"""Seconds that all processes together have to leave at the end."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A federation, and what is tried with it."""
+    """A federation, and the faults to inject."""
 
     protocol: str
     parties: int
     options: dict[str, Any]
     rounds: int = 200
     limit: float = 1200.0
-    """Seconds after which it is over in any case."""
+    """Seconds after which the run ends in any case."""
     outbound: bool = False
     """Whether parties only dial out: to the server or, without one, to a relay, which is killed too."""
 
@@ -94,19 +95,19 @@ CASES = (
 
 @dataclass(frozen=True)
 class Struck:
-    """A fault, and when it is over."""
+    """A fault, and the time at which it ends."""
 
     kind: str
     who: tuple[Party, ...]
     until: float
     mend: Callable[[], None]
     noted: dict[str, Any]
-    """What is written down of it, by the clock that everybody writes by."""
+    """Log entry of the fault, by the clock that all processes use."""
 
 
 @dataclass
 class Federation:
-    """The processes of a case, in a folder, and what has befallen them."""
+    """The processes of a case, in a folder, with the faults so far."""
 
     case: Case
     folder: Path
@@ -115,26 +116,26 @@ class Federation:
     lives: Counter[Party] = field(default_factory=Counter)
     struck: list[Struck] = field(default_factory=list)
     faults: list[dict[str, Any]] = field(default_factory=list)
-    """All that were, with when and in which round."""
+    """All faults, with their times and rounds."""
     hung: list[str] = field(default_factory=list)
-    """Who hung, and in what."""
+    """Parties that hung, with the reason."""
     rounds: dict[Party, int] = field(default_factory=dict)
     done: set[Party] = field(default_factory=set)
-    """Who has begun all rounds,"""
+    """Parties that have begun all rounds."""
     idle: set[Party] = field(default_factory=set)
-    """and who has last found nobody to begin one with."""
+    """Parties that last found no other party to begin a round with."""
     _read: Counter[Party] = field(default_factory=Counter)
     _pulses: dict[Party, Pulse] = field(default_factory=lambda: defaultdict(lambda: Pulse(time.monotonic)))
     _averaged: dict[Party, float] = field(default_factory=dict)
     _calm: float | None = None
-    """Since when it is calm, if it is, and"""
+    """Start of the current calm period; None outside of one."""
     _before: int = 0
-    """how many faults there were before it last was."""
+    """Number of faults before the last calm period."""
 
     def __post_init__(self) -> None:
         case, entropy = self.case, SystemEntropy()
         names = tuple(f"p{place}" for place in range(case.parties))
-        CheckedRun.of(case.protocol, names, (), 1, case.options)  # as everybody does who joins
+        CheckedRun.of(case.protocol, names, (), 1, case.options)  # Every joining party makes the same check.
         self.everyone = find(case.protocol).everyone(names)
         self.relay = RELAY if case.outbound and SERVER not in self.everyone else ""
         known = (*self.everyone, self.relay) if self.relay else self.everyone
@@ -149,7 +150,7 @@ class Federation:
             pairs = [(name, known[-1]) for name in names]  # the server, or the relay, is the last
         self.links = Links(pairs, ports)
         for name in known:
-            # Addresses are not part of what is agreed, so everybody may have others on its roster.
+            # Addresses are not part of the agreement, so rosters may differ in them.
             there = {other: port for (one, other), port in self.links.ports.items() if one == name}
             cards = [
                 made[each].card("" if case.outbound and each in names else f"127.0.0.1:{there.get(each, ports[each])}")
@@ -160,12 +161,12 @@ class Federation:
             )
             told.save(self.folder / f"{name}.toml")
             made[name].create(self.folder / f"{name}.identity")
-        self.chance = random.Random(f"{case.protocol} {self.seed}")  # noqa: S311 (faults, not secrets)
+        self.chance = random.Random(f"{case.protocol} {self.seed}")  # noqa: S311 (For faults, not secrets)
 
     # --- processes -------------------------------------------------------------------------------------------------
 
     def start(self, name: Party) -> None:
-        """Starts a process, for another life."""
+        """Starts a party's process, again if necessary."""
         self.lives[name] += 1
         given = str(self.folder), name, self.lives[name], self.case.rounds
         self.running[name] = process = PROCESSES.Process(target=party.run, args=given, name=name)
@@ -186,7 +187,7 @@ class Federation:
         raise AssertionError("the relay does not start")
 
     def kill(self, name: Party) -> None:
-        """Ends a process without a word."""
+        """Kills a process."""
         self.running[name].kill()
         self.running[name].join()
 
@@ -199,7 +200,7 @@ class Federation:
     # --- faults ----------------------------------------------------------------------------------------------------
 
     def strike(self) -> None:
-        """Has something go wrong for somebody who is well, for a while. No more than two things at once."""
+        """Begins a fault at a healthy party. At most two faults are active at once."""
         chance, now = self.chance, time.monotonic()
         ill = {name for each in self.struck for name in each.who}
         well = [name for name in self.everyone if name not in ill]
@@ -218,7 +219,7 @@ class Federation:
         self.faults.append(noted)
 
     def _struck(self, kind: str, who: tuple[Party, ...]) -> tuple[float, Callable[[], None]]:
-        """Does it, and returns for how long and what undoes it."""
+        """Begins a fault, and returns its duration and the function that undoes it."""
         chance, phase, start = self.chance, DEADLINES.phase, DEADLINES.start
         if kind in ("kill", "kill two"):
             for name in who:
@@ -244,7 +245,7 @@ class Federation:
         self._pulses[name].thawed()
 
     def mend(self, *, everything: bool = False) -> None:
-        """Undoes what has lasted long enough, or all of it."""
+        """Undoes faults that have lasted long enough, or all of them."""
         now = time.monotonic()
         for each in [each for each in self.struck if everything or each.until <= now]:
             self.struck.remove(each)
@@ -252,7 +253,8 @@ class Federation:
             each.noted["over"] = time.time()
 
     def calm(self) -> bool:
-        """Says whether it is calm: after so many faults all is mended, until everybody was averaged with others."""
+        """Says whether there is a calm period: after some faults all are mended until all parties were averaged with
+        others."""
         if self._calm is None and len(self.faults) - self._before >= BETWEEN:
             self.mend(everything=True)
             self._calm, self._before = time.time(), len(self.faults)
@@ -262,19 +264,19 @@ class Federation:
                 self._calm = None
         return self._calm is not None
 
-    # --- what is going on ------------------------------------------------------------------------------------------
+    # --- observation -----------------------------------------------------------------------------------------------
 
     @property
     def round(self) -> int:
-        """The last round that anybody began."""
+        """The last round that any party began."""
         return max(self.rounds.values(), default=0)
 
     def look(self) -> None:
-        """Reads what was written since the last look, and notices who is gone that nobody killed, or does not go on."""
+        """Reads new log lines, and notices processes that ended without being killed or make no progress."""
         for name in self.everyone:
             for line in self._news(name):
                 self._take(name, line)
-            # Whose links are cut goes on all the same, with nobody.
+            # A party whose links are cut continues alone.
             if any(name in each.who and each.kind in (*KILLED, "freeze") for each in self.struck):
                 continue
             ended = not self.running[name].is_alive()
@@ -319,7 +321,7 @@ class Federation:
     # --- from the first round to the last --------------------------------------------------------------------------
 
     def run(self, say: Say) -> None:
-        """Runs all rounds, with faults until the last few, and has everybody leave."""
+        """Runs all rounds, with faults until the last few, and lets all parties leave."""
         case, begun = self.case, time.monotonic()
         if self.relay:
             self.start_relay()
@@ -361,7 +363,7 @@ class Federation:
 
 
 def run_case(case: Case, folder: Path, seed: int, say: Say = lambda _: None) -> Verdict:
-    """Runs a case in a folder that is empty, leaves there what happened, and returns what is to be said of it."""
+    """Runs a case in an empty folder, leaves the logs there, and returns the verdict."""
     federation, begun = Federation(case, folder, seed), time.time()
     try:
         federation.run(say)
@@ -377,7 +379,7 @@ def run_case(case: Case, folder: Path, seed: int, say: Say = lambda _: None) -> 
 
 
 def rows(quick: bool = False, say: Say = lambda _: None, seed: int | None = None) -> Iterator[Row]:
-    """Yields what came of each case. What must not happen has a target of 0, whatever the size."""
+    """Yields the results of each case. Violations have a target of 0 for every size."""
     drawn = int.from_bytes(SystemEntropy().bytes(4)) if seed is None else seed
     for case in CASES:
         folder = Path(tempfile.mkdtemp(prefix=f"tacit-faults-{case.protocol}-"))

@@ -1,10 +1,11 @@
 """Stalls in a fault run: parties that stopped without a reason, by the times of faults and of log entries.
 
-A party is ill while a fault is in force that names it: from the strike to the mending, or until its process is up. It
-can be averaged with others while it is well and so are those whom it needs. Whenever one of these falls ill or gets
-well rounds may be lost, and some time is due to it: rounds that are under way then may wait for as long as they do,
-lines are tried again after a pause, and what is under way by then has begun too early. From there on a round may take
-as long as those who are still ill are waited for, and no longer. Whoever is not averaged within that time hangs.
+A party is unhealthy while a fault is active that names it: from its beginning until it is mended, or until the party's
+process is up. A party can be averaged with others while it and those that it needs are healthy. Whenever one of these
+becomes unhealthy or healthy, rounds may be lost, and some time is allowed: active rounds may last for as long as they
+can, links are retried after a pause, and rounds that begin before that have begun too early. After that, a round may
+take only as long as the remaining unhealthy parties are waited for. A party that is not averaged within this time
+hangs.
 """
 
 from bisect import bisect_right
@@ -25,41 +26,42 @@ from tacit.protocols.pushsum.settings import PushSumTerms
 from tacit.protocols.shapes.star import StarTerms
 
 BUSY = 1.0
-"""Seconds that a round may take that waits for nobody. It takes a few tenths of one on a machine that is shared."""
+"""Seconds allowed for a round that waits for nobody. It takes a few tenths of a second on a shared machine."""
 LATE = 10.0
-"""Seconds by which a process may be late, or be up: it is a few tenths of one if the machine has nothing else to do."""
+"""Seconds by which a process may be late, or in which it must start. Both take a few tenths of a second on an idle
+machine."""
 SPREAD = 1.5
-"""How many times as long as it is meant to be a pause may be, so that not all end at the same moment."""
+"""Largest random factor of a pause, so that not all pauses end at the same moment."""
 KILLED = ("kill", "kill two")
-"""Faults that are over when a process is up, which it must be before long, and not when it is started."""
+"""Faults that end when the process is up, which must be soon, and not when it is started."""
 
 
 class Needs(NamedTuple):
-    """Without whom a party is averaged with nobody."""
+    """The parties that a party needs to be averaged."""
 
     all: Collection[Party]
-    """Every one of these,"""
+    """All of these are needed."""
     some: Collection[Party] = ()
-    """and of these"""
+    """At least one of these is needed."""
     enough: int = 0
     phases: int = 1
-    """How many phases a round waits at most for those who were ill when it began."""
+    """Number of phases for which a round waits at most for parties that were unhealthy at its beginning."""
 
     @classmethod
     def of(cls, terms: Terms, party: Party) -> "Needs":
-        """Returns whom a party needs."""
+        """Returns the parties that a party needs."""
         others = [each for each in terms.parties if each != party]
         if isinstance(terms, StarTerms):
-            # Who does not advertise its keys is waited for in that step, and in no other.
+            # A party that does not advertise its keys is waited for in that step only.
             return (
                 cls((), others, terms.fewest_present)
                 if party == SERVER
                 else cls((SERVER,), others, terms.fewest_present - 1)
             )
         if isinstance(terms, AdmmTerms):
-            return cls(others, phases=0)  # nothing is begun without somebody
+            return cls(others, phases=0)  # No round begins if a party is missing.
         if isinstance(terms, CesarTerms):
-            # First its selection is waited for, and then its turn, for twice as long.
+            # First its selection is waited for, and then its message, for twice as long.
             return cls((), terms.peers(party), terms.settings.masking + 1, phases=3)
         if isinstance(terms, PushSumTerms) and terms.settings.masked:
             (graph,) = terms.graphs
@@ -68,38 +70,38 @@ class Needs(NamedTuple):
 
 
 class AllowedStall(NamedTuple):
-    """How long what takes time may take, in seconds."""
+    """Allowed durations, in seconds."""
 
     back: float
-    """Until a line is in use again whose ends are: a pause, a connection, and a hello."""
+    """Until a link between healthy parties is in use again: a pause, a connection, and a hello."""
     turn: float
-    """Until the next average, once all lines are and nothing is under way: to wait for others, and a round."""
+    """Until the next average, once all links are in use and no old round is active: waiting for others, and a round."""
 
     @classmethod
     def of(cls, deadlines: Deadlines, phases: int) -> "AllowedStall":
-        """Returns what follows from deadlines, for rounds that wait for so many phases."""
+        """Returns the durations that follow from deadlines, for rounds that wait for that many phases."""
         pause = SPREAD * min(LONGEST, deadlines.connect)
         return cls(pause + deadlines.connect + OFTEN, deadlines.start + phases * deadlines.phase + BUSY)
 
 
-# --- what happened when --------------------------------------------------------------------------------------------
+# --- timelines -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Course:
-    """When a party did what, by its log."""
+    """Timeline of a party, by its log."""
 
     party: Party
     ups: list[float] = field(default_factory=list)
-    """When a process of its was up,"""
+    """Times at which a process of the party was up."""
     done: float = inf
-    """when it had begun all rounds,"""
+    """Time at which it had begun all rounds."""
     together: list[float] = field(default_factory=list)
-    """when it was averaged with others,"""
+    """Times at which it was averaged with others."""
     rounds: list[tuple[float, float]] = field(default_factory=list)
-    """and from when to when it was in a round, whatever became of its processes meanwhile."""
+    """Beginning and end of each of its rounds, whatever happened to its processes meanwhile."""
     last: float = -inf
-    """When it wrote anything."""
+    """Time of its last log line."""
     _begun: float | None = None
 
     @classmethod
@@ -115,7 +117,7 @@ class Course:
 
     def _take(self, what: str, at: float, line: Mapping[str, Any]) -> None:
         if what == "begins":
-            self._end(at)  # one that was never on disk may be begun again
+            self._end(at)  # A round that was never on disk may begin again.
             self._begun = at
         elif what == "up":
             self.ups.append(at)
@@ -134,26 +136,26 @@ class Course:
             self._begun = None
 
     def over(self, at: float) -> float:
-        """Returns when a round is over that it is in at some time, if it is."""
+        """Returns the end of the round in which the party is at a time; infinite if it never ends."""
         place = bisect_right(self.rounds, (at, inf)) - 1
         return max(at, self.rounds[place][1]) if place >= 0 else at
 
 
 def is_averaged(party: Party, ending: Mapping[str, Any]) -> bool:
-    """Says whether somebody was averaged with others, or others were by a server, when a round ended so."""
+    """Says whether a party was averaged with others in a round; for a server, whether others were."""
     contributors = {*ending["contributors"]}
     return ending["average"] is not None if party == SERVER else {party} < contributors
 
 
 class Spell(NamedTuple):
-    """From when to when a party was not well."""
+    """Interval in which a party was unhealthy."""
 
     begun: float
     over: float
 
 
 def spells(course: Course, faults: Iterable[Mapping[str, Any]]) -> list[Spell]:
-    """Returns when a party was ill, not yet there, or had begun all rounds and no longer took part."""
+    """Returns the intervals in which a party was unhealthy, not yet started, or done with all rounds."""
     found = [Spell(-inf, course.ups[0] if course.ups else inf), Spell(course.done, inf)]
     for fault in faults:
         if course.party in fault["who"]:
@@ -164,29 +166,29 @@ def spells(course: Course, faults: Iterable[Mapping[str, Any]]) -> list[Spell]:
     return sorted(found)
 
 
-# --- what is made of it --------------------------------------------------------------------------------------------
+# --- analysis ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Stretch:
-    """A time in which a party and enough of those whom it needs were well, and nothing changed for any of them."""
+    """Interval in which a party and enough of those that it needs were healthy, without a change."""
 
     party: Party
     begun: float
     over: float
     settled: float
-    """When nothing is under way any more of before, and all lines are in use again."""
+    """Time at which no earlier round is active, and all links are in use again."""
     averaged: list[float]
-    """When it was averaged with others."""
+    """Times at which the party was averaged with others."""
     turn: float
 
     @property
     def recovery(self) -> float | None:
-        """How long it took until it was averaged; None if it was not."""
+        """Seconds until the party was averaged; None if it was not."""
         return self.averaged[0] - self.begun if self.averaged else None
 
     def stalls(self) -> Iterator[tuple[float, float]]:
-        """Yields from when to when it should have been averaged with somebody, and was not."""
+        """Yields the intervals in which the party should have been averaged, and was not."""
         since = self.settled
         for at in (*self.averaged, self.over):
             if at - since > self.turn:
@@ -196,7 +198,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Courses:
-    """What everybody did, and what befell them."""
+    """Timelines of all parties, with the faults."""
 
     terms: Terms
     deadlines: Deadlines
@@ -204,7 +206,7 @@ class Courses:
     faults: Collection[Mapping[str, Any]]
 
     def stretches(self, party: Party) -> list[Stretch]:
-        """Returns all times in which a party should have been averaged with others."""
+        """Returns all intervals in which a party should have been averaged with others."""
         needs = Needs.of(self.terms, party)
         near = [party, *needs.all, *needs.some]
         ill = {name: spells(self.courses[name], self.faults) for name in near}
@@ -224,7 +226,7 @@ class Courses:
         return max(self.courses[name].over(at) for name in names)
 
     def told(self, found: Iterable[Stretch], since: float) -> list[str]:
-        """Returns in words who hung, in seconds of the run."""
+        """Returns descriptions of the hangs, in seconds of the run."""
         return [
             f"{each.party} was averaged with nobody from {begun - since:.1f} s to {over - since:.1f} s, though those "
             f"it needs were well from {each.begun - since:.1f} s on, and {each.turn:g} s are enough"
@@ -233,32 +235,32 @@ class Courses:
         ]
 
 
-# --- while it runs -------------------------------------------------------------------------------------------------
+# --- during the run ------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Pulse:
-    """By when a process has to go on, if it is not kept from it: how long it may wait is in its log."""
+    """Time by which a process has to make progress, unless a fault prevents it. Its log says how long it may wait."""
 
     clock: Callable[[], float]
     by: float = inf
 
     def started(self) -> None:
-        """Takes note that it was started."""
+        """Records that the process was started."""
         self.by = self.clock() + LATE
 
     def thawed(self) -> None:
-        """Takes note that it was frozen, and no longer is: its deadlines went on meanwhile."""
+        """Records that the process was frozen and runs again. Its deadlines continued meanwhile."""
         self.by = max(self.by, self.clock() + LATE)
 
     def heard(self, line: Mapping[str, Any]) -> None:
-        """Takes a line of its log in."""
+        """Takes a line of its log."""
         if line["what"] == "waits" and line["seconds"] is not None:
             self.by = self.clock() + line["seconds"] + LATE
         elif line["what"] in ("waits", "done"):
-            self.by = inf  # a server that nobody is ready for may wait for as long
+            self.by = inf  # A server may wait without limit until a party is ready.
 
     @property
     def stopped(self) -> bool:
-        """Says whether it should have gone on by now."""
+        """Says whether the process should have made progress by now."""
         return self.clock() > self.by

@@ -1,8 +1,7 @@
 """Verdict on a fault run, from the logs of its processes and the files on their disks.
 
-Nothing is taken on trust from whoever wrote it that can be worked out again: averages are, from what every contributor
-began its round with; masses are, unit by unit, by the recurrence that they have to follow; and exposures are, by
-running rounds again on unknowns (`replay_rounds`).
+Everything that can be recomputed is recomputed instead of trusted: averages from the inputs of their contributors;
+masses exactly, by their recurrence; and exposures by repeating rounds on unknowns (`replay_rounds`).
 """
 
 import json
@@ -29,30 +28,30 @@ from tacit.protocols.cesar.settings import CesarTerms
 from tacit.protocols.pushsum.settings import PushSumTerms
 
 STEPS = 4
-"""Steps of the ring that an average may be off by, for its parts are rounded."""
+"""Steps of the ring by which an average may differ, because its parts are rounded."""
 WHOLE = 24
-"""Rounds that are run on unknowns where what is said in one depends on those before."""
+"""Number of rounds that are repeated on unknowns if a round depends on earlier ones."""
 
 
 @dataclass
 class Account:
-    """What one party did, from the first to the last line of its log."""
+    """Actions of one party, from the first to the last line of its log."""
 
     party: Party
     rounds: dict[int, Taken] = field(default_factory=dict)
     said: dict[tuple[int, Said], set[str]] = field(default_factory=lambda: defaultdict(set))
-    """The hashes of what was said at each address, over all lives."""
+    """Hashes of the messages with each address, over all restarts."""
     times: int = 0
-    """How often anything was said, the same again included."""
+    """Number of sent messages, repetitions included."""
     waited: Counter[str] = field(default_factory=Counter)
-    """Why it gave up waiting for a round to begin."""
+    """Reasons for giving up waiting for a round to begin."""
     lost: list[str] = field(default_factory=list)
-    """Results that were there once and then were not, or were others."""
+    """Results that disappeared or changed."""
     changed: list[str] = field(default_factory=list)
-    """Rounds that went on with another model than they were begun with, or were begun twice."""
+    """Rounds that continued with another model than they began with, or that began twice."""
 
     def take(self, line: dict[str, Any]) -> None:
-        """Takes in a line."""
+        """Takes a line of the log."""
         what, number = line["what"], line.get("round", 0)
         if what in ("begins", "resumes"):
             self._begins(line, resumed=what == "resumes")
@@ -74,7 +73,7 @@ class Account:
         if earlier is not None:
             fresh.resumed, fresh.ending = earlier.resumed + resumed, earlier.ending
             same = _alike(vector, earlier.vector)
-            # A beginning that was cut off before it was on disk left nothing behind, and counts for nothing.
+            # A beginning that was interrupted before it was on disk left nothing behind, and does not count.
             if (resumed and not same) or (not resumed and (earlier.told or earlier.ending or self._spoke(number))):
                 self.changed.append(f"{self.party} has another model in round {number}, or began it twice")
         elif resumed:
@@ -92,11 +91,11 @@ class Account:
         taken.after = line["state"] or taken.after
 
     def _up(self, number: int, resuming: bool, last: Ending | None) -> None:
-        """Compares what a party that was started again has with what it had before."""
+        """Compares what a restarted party has with what it had before."""
         for later in [each for each in self.rounds if each > number]:
             if self.rounds[later].ending or self._spoke(later):
                 self.lost.append(f"{self.party} has forgotten round {later}")
-            del self.rounds[later]  # it was about to be begun, and was not
+            del self.rounds[later]  # The party was about to begin this round, and did not.
         if not resuming and number:
             if last is None or last["round"] != number:
                 self.lost.append(f"{self.party} does not know how round {number} ended")
@@ -114,52 +113,52 @@ ENDING = ("round", "average", "contributors", "dropped", "error")
 
 
 def reason(error: Sequence[str]) -> str:
-    """Returns why something was given up, without names and numbers, so that it can be counted."""
+    """Returns the reason of a failure without names and numbers, so that equal reasons can be counted."""
     code, text = error
     text = re.sub(r"[;(].*", "", re.sub(r": \d+ of at least \d+.*", "", text)).strip()
     text = re.sub(r"\bp\d+\b", "a peer", re.sub(r"after [\d.]+ s.*", "in time", text))
     return f"{code}: {text}"
 
 
-# --- what is counted -----------------------------------------------------------------------------------------------
+# --- counts --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Verdict:
-    """What came of a run."""
+    """Results of a run."""
 
     rounds: int = 0
     finished: int = 0
-    """With an average for somebody."""
+    """Number of rounds with an average for some party."""
     aborted: Counter[str] = field(default_factory=Counter)
-    """Rounds that nobody has an average of, by reason."""
+    """Rounds without an average for any party, by reason."""
     endings: int = 0
-    """How rounds ended, for one party each."""
+    """Number of endings, one for each party and round."""
     resumed: int = 0
-    """Rounds that a party was cut off in, and went on with what it had brought to them before."""
+    """Rounds in which a party was interrupted and continued with its original input."""
     waited: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
-    """Seconds until whoever could be averaged with others was, each time that something had struck or was over."""
+    """Seconds until all parties that could be averaged were, after each beginning or end of a fault."""
     mass: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     addresses: int = 0
     said: int = 0
     twice: list[str] = field(default_factory=list)
-    """Addresses with two messages."""
+    """Addresses with two different messages."""
     exposed: list[str] = field(default_factory=list)
     replayed: int = 0
-    """How many rounds were run once more on unknowns."""
+    """Number of rounds that were repeated on unknowns."""
     standing: list[str] | None = None
-    """Who could be worked out if nobody's model had ever changed."""
+    """Vectors that could be recovered if no model had ever changed."""
     strayed: list[str] = field(default_factory=list)
-    """Where unknowns went another way than numbers, so that nothing is known of it."""
+    """Places at which the symbolic run took another course, so that its result is unknown."""
 
 
 class Judge:
-    """Everything that was written in a folder."""
+    """Judge of the logs and files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, json.loads((folder / "run.json").read_text())
@@ -208,11 +207,11 @@ class Judge:
 
     @property
     def numbers(self) -> list[int]:
-        """All rounds that anybody began."""
+        """All rounds that any party began."""
         return sorted({number for account in self.accounts.values() for number in account.rounds})
 
     def lived(self, number: int) -> dict[Party, Taken]:
-        """Returns a round as those lived through it who began it."""
+        """Returns a round as seen by the parties that began it."""
         return {name: each.rounds[number] for name, each in self.accounts.items() if number in each.rounds}
 
     def _count(self) -> None:
@@ -223,12 +222,12 @@ class Judge:
                 self.verdict.finished += 1
             elif endings:
                 reasons = Counter(reason(ending["error"]) for ending in endings)
-                # Whoever hears that another gave up gives up too, which says nothing of why.
+                # A party that hears of an abort aborts too, which says nothing about the cause.
                 reasons = Counter({why: n for why, n in reasons.items() if not why.endswith("aborted")}) or reasons
                 self.verdict.aborted[reasons.most_common(1)[0][0]] += 1
 
     def _look_for_stalls(self) -> None:
-        """Looks for those who were averaged with nobody, though nothing was wrong with anybody they need."""
+        """Searches for parties that were not averaged although all parties that they need were healthy."""
         lines = {name: Course.of(name, self._lines(name)) for name in self.everyone}
         courses = Courses(self.terms, self.roster.deadlines, lines, self.run["faults"])
         for name in self.everyone:
@@ -254,12 +253,13 @@ class Judge:
             last = latest or last
 
     def _is_right(self, name: Party, lived: Mapping[Party, Taken], ending: Ending, others: Ending | None) -> bool:
-        """Says whether an average is that of what was brought, and the same as others have, if all have the same."""
+        """Says whether an average is that of the inputs, and equal to the others' averages where all must have the
+        same."""
         if isinstance(self.terms, PushSumTerms):
-            return True  # which is worked out from masses
+            return True  # It is recomputed from masses.
         expected, off = self._expected(name, lived, ending["contributors"])
         if name == SERVER and expected is not None:
-            off += float(np.spacing(np.abs(expected).astype(np.float32)).max())  # a server keeps no more digits
+            off += float(np.spacing(np.abs(expected).astype(np.float32)).max())  # A server keeps no more digits.
         right = expected is not None and bool(np.abs(np.array(ending["average"]) - expected).max() <= off)
         alike = SERVER not in self.accounts or name == SERVER or others is None or _same(ending, others)
         return right and alike
@@ -267,7 +267,8 @@ class Judge:
     def _expected(
         self, name: Party, lived: Mapping[Party, Taken], contributors: Sequence[Party]
     ) -> tuple[NDArray[np.float64] | None, float]:
-        """Returns the average of a round for a party, and by how much it may be off; None if somebody was not in it."""
+        """Returns the average of a round for a party, and its largest error; None if a contributor was not in the
+        round."""
         brought = {party: lived[party].vector for party in contributors if party in lived}
         if not brought or len(brought) < len(contributors) or any(vector is None for vector in brought.values()):
             return None, 0.0
@@ -288,7 +289,7 @@ class Judge:
     # --- disks -----------------------------------------------------------------------------------------------------
 
     def _look_at_disks(self) -> None:
-        """Compares what is left on disk with what was told last."""
+        """Compares what is left on disk with the last reported results."""
         for name, account in self.accounts.items():
             with RoundStore(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
                 kept = describe_ending(store.load(self.agreement.session).ending)
@@ -302,7 +303,8 @@ class Judge:
         lived: dict[int, Lived] = {
             number: {name: taken.told for name, taken in self.lived(number).items()} for number in self.numbers
         }
-        # Where rounds hang together fractions grow with each of them, so only the first ones are run on unknowns.
+        # If rounds depend on each other, fractions grow with each of them, so only the first ones are repeated on
+        # unknowns.
         verdict, roster = self.verdict, self.roster
         verdict.replayed = min(WHOLE, max(self.numbers)) if self.terms.period > 1 else max(self.numbers)
         scope = Scope.of(roster.protocol, self.names, roster.settings, rounds=verdict.replayed, drift="free")

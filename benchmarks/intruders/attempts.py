@@ -1,4 +1,4 @@
-"""Attempts to break into a federation: the scene, the calls and the answers."""
+"""Attempts to break into a federation: the setting, the calls and the answers."""
 
 import asyncio
 from collections import Counter
@@ -22,47 +22,48 @@ from tacit.runtime.round import Post
 PATIENT = 30.0
 """Seconds that an intruder waits for an answer."""
 MORE = 128.0
-"""MB that an attempt may cost its target at most, on top of what a round takes."""
+"""The largest additional memory, in MB, that an attempt may cost its target."""
 WITH_KEYS = "p3"
-"""Who on the roster breaks the rules."""
+"""The malicious party on the roster."""
 
 
 class Company(Protocol):
-    """Honest parties, wherever they run."""
+    """Honest parties, in this process or in others."""
 
     made: Federation
     parties: tuple[Party, ...]
     entries: int
 
     async def average(self, number: int) -> dict[Party, dict[str, Any]]:
-        """Returns how a round ended for each."""
+        """Returns the result of a round for each party."""
 
     async def mail(self, party: Party) -> dict[str, int]:
-        """Returns what a party made of its mail in the last round."""
+        """Returns the numbers of rejected messages and excluded senders of a party in the last round, by reason."""
 
     async def heard(self, party: Party, of: Party) -> int:
-        """Returns the furthest round that a party heard another to have begun, since this was last asked."""
+        """Returns the highest round that another party claimed towards this one since the last call."""
 
     async def memory(self, party: Party, *, afresh: bool = False) -> float:
-        """Returns the most memory that a party had at once, in MB."""
+        """Returns the peak memory of a party, in MB."""
 
 
 @dataclass
 class Scene:
-    """Honest parties, one of whom is called on, and an intruder whose own node takes part as well."""
+    """Setting of an attempt: honest parties, one of which is the target, and an intruder whose own node takes part
+    too."""
 
     company: Company
     target: Party
     node: Node
-    """That of whom on the roster who breaks the rules: it follows them, beside what is tried."""
+    """The node of the malicious party. It follows the protocol, besides the attempt."""
     frames: dict[int, list[Post]] = field(default_factory=dict)
-    """What that node had for the target, by round."""
+    """Messages of that node for the target, by round."""
     altered: Callable[[Post], list[Frame]] | None = None
-    """What leaves in the place of each."""
+    """Returns the frames that replace each of its messages; None to replace nothing."""
     before: int = 0
-    """The last round before the one that goes on."""
+    """The last round before the current one."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whether the round is."""
+    """Whether the current round is over."""
     answers: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -78,31 +79,31 @@ class Scene:
 
     @property
     def made(self) -> Federation:
-        """Everybody's keys."""
+        """All keys of the federation."""
         return self.company.made
 
     @property
     def address(self) -> str:
-        """Where the target is."""
+        """Address of the target."""
         return self.made.roster.address_of(self.target)
 
     @property
     def victim(self) -> Party:
-        """An honest party whose name may be used."""
+        """An honest party whose name may be misused."""
         return next(party for party in self.company.parties if party not in (self.target, SERVER))
 
     async def own(self) -> list[bytes]:
-        """Returns what the intruder's node said to the target in this round, once it has said anything."""
+        """Returns the messages of the intruder's node to the target in this round, once there are any."""
         while max(self.frames, default=0) <= self.before and not self.over.is_set():
             await asyncio.sleep(0.01)
         return [post.data for post in self.frames[max(self.frames)]]
 
 
 class Caller:
-    """Calls to a party, with whatever one likes to show and to say."""
+    """Client that calls a party with arbitrary certificates and content."""
 
     def __init__(self, scene: Scene, mine: Credentials | None = None, tls: Mapping[str, bytes] | None = None) -> None:
-        """Shows a certificate of the roster, another one (in PEM), or none (`tls` is empty)."""
+        """Uses a certificate of the roster, another one (in PEM), or none (`tls` is empty)."""
         roster = scene.made.roster
         shown = (
             {} if mine is None else {"private_key": mine.key_pem.reveal(), "certificate_chain": mine.certificate_pem}
@@ -126,11 +127,11 @@ class Caller:
         await self._channel.close()
 
     async def hello(self, data: bytes) -> bytes:
-        """Says hello, and returns the answer; what it was is noted."""
+        """Sends a hello, and returns the answer, which is also recorded."""
         return await self._noted(self._channel.unary_unary(f"/{SERVICE}/Hello")(data, timeout=PATIENT))
 
     async def deliver(self, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> bytes:
-        """Hands pieces over, and returns the answer; what it was is noted."""
+        """Sends pieces of a message, and returns the answer, which is also recorded."""
         return await self._noted(self._channel.stream_unary(f"/{SERVICE}/Deliver")(pieces, timeout=PATIENT))
 
     async def _noted(self, call: Awaitable[bytes]) -> bytes:
@@ -144,7 +145,7 @@ class Caller:
 
 
 def _words(error: grpc.aio.AioRpcError) -> str:
-    """Returns the code of an answer and what was said with it, without what is different every time."""
+    """Returns the code and the text of an answer, without the parts that vary."""
     details = str(error.details() or "")
     for known in ("Socket closed", "CERTIFICATE", "Concurrent RPC limit", "Connection reset", "Broken pipe", "GOAWAY"):
         if known.lower() in details.lower():
@@ -157,61 +158,61 @@ def _words(error: grpc.aio.AioRpcError) -> str:
 
 
 def head(sender: Any, to: Any, size: Any) -> bytes:
-    """Returns what goes ahead of a parcel."""
+    """Returns the header of a message."""
     said = msgspec.msgpack.encode([sender, to, size])
     return len(said).to_bytes(2) + said
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Something that an intruder tries, and what it may be answered."""
+    """An attempt of an intruder, with the expected answers."""
 
     name: str
     tried: Callable[[Scene], Awaitable[None]]
     refused: tuple[str, ...]
-    """How answers begin that refuse it."""
+    """Beginnings of the answers that refuse the attempt."""
     never: tuple[str, ...] = ()
-    """What it must not be answered."""
+    """Answers that must not occur."""
     may_stop: bool = False
-    """Whether it may stop the target's peers without a server, as long as they are told by whom."""
+    """Whether the attempt may stop the target's peers without a server, if they learn who caused it."""
 
 
 @dataclass
 class Result:
-    """What came of an attempt."""
+    """Result of an attempt."""
 
     kind: str
     name: str
     answers: dict[str, int]
     refused: bool
-    """Whether it was, as it should be."""
+    """Whether the attempt was refused, as it should be."""
     right: int
-    """Honest parties that had the right average of all honest ones, and"""
+    """Number of honest parties that had the right average of all honest ones."""
     honest: int
-    """how many there are."""
+    """Number of honest parties."""
     stopped: bool
-    """Whether those who had not were told who kept them from it, and may be kept."""
+    """Whether the other honest parties learnt who stopped them, where this is allowed."""
     before: float
-    """The most memory of the target in a round that nobody disturbs, in MB,"""
+    """Peak memory of the target in an undisturbed round, in MB."""
     peak: float
-    """and in this one."""
+    """Peak memory of the target in this round, in MB."""
     errors: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool:
-        """Whether it was refused, and nobody else was the worse for it."""
+        """Whether the attempt was refused, and no honest party was harmed."""
         return self.refused and (self.right == self.honest or self.stopped) and self.peak <= self.before + MORE
 
 
 async def try_attempt(scene: Scene, attempt: Attempt, number: int, kind: str, before: float = 0.0) -> Result:
-    """Makes an attempt while everybody averages, and returns what came of it."""
+    """Makes an attempt while all parties average, and returns the result."""
     scene.answers.clear()
     scene.over.clear()
     scene.before = max(scene.frames, default=0)
     company = scene.company
     await company.memory(scene.target, afresh=True)
     trying = asyncio.ensure_future(attempt.tried(scene))
-    await asyncio.sleep(0.1)  # it is there first
+    await asyncio.sleep(0.1)  # It must be active before the round begins.
     mine = asyncio.ensure_future(_following(scene, number))
     try:
         ended = await company.average(number)
@@ -240,7 +241,7 @@ async def try_attempt(scene: Scene, attempt: Attempt, number: int, kind: str, be
 
 
 def _was_refused(attempt: Attempt, answers: Counter[str]) -> bool:
-    """Says whether what was tried was answered as it should be; whatever was changed must have been thrown away."""
+    """Says whether the answers refuse the attempt. Every changed message must have been rejected."""
     away = sum(times for each, times in answers.items() if each.startswith("thrown away"))
     if any(each in attempt.never for each in answers):
         return False
@@ -248,5 +249,5 @@ def _was_refused(attempt: Attempt, answers: Counter[str]) -> bool:
 
 
 async def _following(scene: Scene, number: int) -> None:
-    """Has the intruder's own node take part, whatever comes of it."""
+    """Lets the intruder's own node take part, and ignores its errors."""
     await Witness(scene.node, scene.company.entries).average(number)

@@ -1,8 +1,8 @@
 """Honest parties that average on request, each in a process of its own.
 
-`python -m benchmarks.intruders.honest_parties FOLDER NAME ENTRIES` is one of them. It reads lines, and answers each
-with one of JSON. Whatever a party brings follows from its name and a number, so that each can tell a right average from
-a wrong one.
+`python -m benchmarks.intruders.honest_parties FOLDER NAME ENTRIES` is one of them. It reads commands line by line, and
+answers each with a line of JSON. A party's vector depends on its name and a number, so that every party can check an
+average.
 """
 
 import asyncio
@@ -34,20 +34,21 @@ from tacit.protocols import find
 
 ROOT = Path(__file__).parents[2]
 GONE = "gone"
-"""Who was on the roster before."""
+"""A former party of the roster."""
 FILES = 1024
-"""Files, connections included, that a party can have open."""
+"""Limit on open files of a party, connections included."""
 CLOSE = 1e-3
-"""How far off an average may be that is right."""
+"""The largest error of an average that counts as right."""
 
 
 def make_vector(party: Party, number: int, entries: int) -> NDArray[np.float64]:
-    """Returns what a party brings."""
+    """Returns the vector of a party."""
     return np.cos(np.arange(entries) * 0.01 + sum(party.encode()) + number)
 
 
 def expected_average(me: Party, roster: RosterFile, contributors: Iterable[Party], number: int, entries: int) -> Any:
-    """Returns the right average of contributors; where all are neighbours, whoever is missing leaves its part to us."""
+    """Returns the right average of contributors. Where all are neighbours, a node takes the parts of missing ones
+    itself."""
     vectors = {party: make_vector(party, number, entries) for party in contributors}
     if roster.entry.server is not None:
         return np.mean(list(vectors.values()), axis=0)
@@ -57,7 +58,7 @@ def expected_average(me: Party, roster: RosterFile, contributors: Iterable[Party
 
 @dataclass(frozen=True)
 class Federation:
-    """Everybody's keys, and the roster, in a folder."""
+    """All keys and the roster, in a folder."""
 
     folder: Path
     roster: RosterFile
@@ -67,7 +68,7 @@ class Federation:
     def of(
         cls, folder: Path, protocol: str, names: Iterable[Party], deadlines: Deadlines, **options: Any
     ) -> "Federation":
-        """Makes one on free ports of this machine, from whose roster somebody was removed."""
+        """Creates a federation on free ports of this machine, from whose roster one party was removed."""
         everyone, entropy = (*find(protocol).everyone(tuple(names)), GONE), SystemEntropy()
         made = {name: Credentials.generate(name, entropy) for name in everyone}
         cards = [
@@ -77,7 +78,7 @@ class Federation:
         return cls(folder, msgspec.structs.replace(roster, deadlines=deadlines), made)
 
     def write(self) -> None:
-        """Writes it where the processes look for it."""
+        """Writes the files where the processes look for them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.roster.save(self.folder / "federation.toml")
         for party, mine in self.credentials.items():
@@ -89,11 +90,11 @@ class Federation:
         return Node(self.roster, self.credentials[party], store)
 
 
-# --- what an honest party says of itself ---------------------------------------------------------------------------
+# --- reports of an honest party ------------------------------------------------------------------------------------
 
 
 class Witness:
-    """A node that takes part in rounds, and says how they ended and what it made of its mail."""
+    """A node that takes part in rounds, and reports their results and rejected messages."""
 
     def __init__(self, node: Node, entries: int) -> None:
         self.node, self._entries = node, entries
@@ -107,7 +108,7 @@ class Witness:
         node._rendezvous.listen = listened
 
     async def average(self, number: int) -> dict[str, Any]:
-        """Returns how a round ended, and whether its average is right."""
+        """Returns the result of a round, and whether its average is right."""
         me = self.node.me
         update = None if me == SERVER else Update(make_vector(me, number, self._entries))
         try:
@@ -130,7 +131,7 @@ class Witness:
         }
 
     def mail(self) -> dict[str, int]:
-        """Returns why mail of the last round was thrown away, and why senders were excluded in it."""
+        """Returns the numbers of rejected messages and excluded senders of the last round, by reason."""
         if self.node._round is None:
             return {}
         inbox = self.node._round.inbox
@@ -138,12 +139,12 @@ class Witness:
         return found | {f"excluded: {reason}": 1 for reason in inbox.gone.values()}
 
     def heard(self, party: Party) -> int:
-        """Returns the furthest round that a peer was heard to have begun, since this was last asked."""
+        """Returns the highest round that a peer claimed since the last call."""
         return self._furthest.pop(party, 0)
 
 
 def memory(*, afresh: bool = False) -> float:
-    """Returns the most memory that this process had at once, in MB, since it was last asked for it afresh."""
+    """Returns the peak memory of this process, in MB, since it was last reset with `afresh`."""
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     if afresh:
@@ -152,8 +153,8 @@ def memory(*, afresh: bool = False) -> float:
 
 
 async def main(folder: Path, name: Party, entries: int) -> None:
-    """Does as it is told, until there is nobody to tell it."""
-    # As many files as a process has on most machines, so that floods do not find more room here.
+    """Executes commands until the input ends."""
+    # The usual limit of open files, so that floods do not find more room here.
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     roster = RosterFile.load(folder / "federation.toml")
     made = Federation(folder, roster, {name: Credentials.load(folder / f"{name}.identity")})
@@ -180,11 +181,11 @@ async def _answer(witness: Witness, number: int, words: list[str]) -> None:
     print(json.dumps([number, answer]), flush=True)
 
 
-# --- many of them --------------------------------------------------------------------------------------------------
+# --- several parties -----------------------------------------------------------------------------------------------
 
 
 class Processes:
-    """Honest parties, each in a process."""
+    """Honest parties, each in its own process."""
 
     def __init__(self, made: Federation, parties: Iterable[Party], entries: int) -> None:
         self.made, self.parties, self.entries = made, tuple(parties), entries
@@ -194,7 +195,7 @@ class Processes:
         self._numbers = count(1)
 
     async def start(self) -> None:
-        """Starts them, and waits until all of them listen."""
+        """Starts the processes, and waits until all of them listen."""
         self.made.write()
         for party in self.parties:
             command = [
@@ -226,7 +227,7 @@ class Processes:
     async def _asked(self, party: Party, words: str) -> Any:
         pipe, number = self._running[party].stdin, next(self._numbers)
         if pipe is None:
-            raise AssertionError  # there is a pipe
+            raise AssertionError  # There is a pipe.
         asking = self._asking[party, number] = asyncio.get_running_loop().create_future()
         pipe.write(f"{number} {words}\n".encode())
         await pipe.drain()
@@ -236,24 +237,24 @@ class Processes:
             del self._asking[party, number]
 
     async def average(self, number: int) -> dict[Party, dict[str, Any]]:
-        """Returns how a round ended for each."""
+        """Returns the result of a round for each party."""
         ended = await asyncio.gather(*(self._asked(party, f"average {number}") for party in self.parties))
         return dict(zip(self.parties, ended, strict=True))
 
     async def mail(self, party: Party) -> dict[str, int]:
-        """Returns what a party made of its mail in the last round."""
+        """Returns the numbers of rejected messages and excluded senders of a party in the last round, by reason."""
         return dict(await self._asked(party, "mail"))
 
     async def heard(self, party: Party, of: Party) -> int:
-        """Returns the furthest round that a party heard another to have begun, since this was last asked."""
+        """Returns the highest round that another party claimed towards this one since the last call."""
         return int(await self._asked(party, f"heard {of}"))
 
     async def memory(self, party: Party, *, afresh: bool = False) -> float:
-        """Returns the most memory that a party had at once, in MB."""
+        """Returns the peak memory of a party, in MB."""
         return float(await self._asked(party, "memory afresh" if afresh else "memory"))
 
     async def close(self) -> None:
-        """Ends them."""
+        """Ends the processes."""
         for process in self._running.values():
             if process.stdin is not None:
                 process.stdin.close()

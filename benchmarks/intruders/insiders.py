@@ -1,4 +1,4 @@
-"""Attempts of a party on the roster: calls with a valid key and messages that no node would send."""
+"""Attempts of a party on the roster: calls with a valid key, with messages that no honest node sends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,22 +18,22 @@ from tacit.net.transport.peer_link import HELLO_BYTES
 from tacit.runtime.round import Post
 
 SLOW, CALLS = 80, 100
-"""Streams that are held open, and calls that are under way at a time."""
+"""Number of slow streams that are held open, and of concurrent calls."""
 TIMES = 20
-"""How often what is drawn is tried."""
+"""Number of repetitions of random attempts."""
 FAR = 2**47
-"""A round that nobody is in."""
+"""Number of a round that no party has reached."""
 
 
 def _caller(scene: Scene) -> Caller:
     return Caller(scene, scene.made.credentials[WITH_KEYS])
 
 
-# --- parcels -------------------------------------------------------------------------------------------------------
+# --- message frames ------------------------------------------------------------------------------------------------
 
 
 def parcels(*made: Callable[[Scene], Iterable[bytes]]) -> Callable[[Scene], Awaitable[None]]:
-    """Returns the attempt to hand over pieces as they are."""
+    """Returns the attempt to send the given pieces unchanged."""
 
     async def attempt(scene: Scene) -> None:
         async with _caller(scene) as caller:
@@ -44,7 +44,7 @@ def parcels(*made: Callable[[Scene], Iterable[bytes]]) -> Callable[[Scene], Awai
 
 
 def _frame_with_head(sender: Any, to: Any, size: Any, *pieces: bytes) -> Callable[[Scene], Iterable[bytes]]:
-    """Returns a parcel; None stands for the intruder and for the target."""
+    """Returns a frame with a header; None stands for the intruder and for the target."""
 
     def made(scene: Scene) -> Iterable[bytes]:
         first = head(WITH_KEYS if sender is None else sender, scene.target if to is None else to, size)
@@ -54,7 +54,7 @@ def _frame_with_head(sender: Any, to: Any, size: Any, *pieces: bytes) -> Callabl
 
 
 async def too_many(scene: Scene) -> None:
-    """Sends more than was announced, and goes on."""
+    """Sends more pieces than announced."""
     async with _caller(scene) as caller:
         await caller.deliver([head(WITH_KEYS, scene.target, 1000), bytes(1001)])
         await caller.deliver(_endless(head(WITH_KEYS, scene.target, 1000)))
@@ -73,7 +73,7 @@ Change = Callable[[Post, int], bytes]
 
 
 def ahead(change: Change, times: int = 1) -> Callable[[Scene], Awaitable[None]]:
-    """Returns the attempt to say what is changed, several times, ahead of everything that the intruder's node says."""
+    """Returns the attempt to send changed messages, several times, before each message of the intruder's node."""
 
     async def attempt(scene: Scene) -> None:
         def altered(post: Post) -> list[Frame]:
@@ -88,7 +88,7 @@ def ahead(change: Change, times: int = 1) -> Callable[[Scene], Awaitable[None]]:
 
 
 def _flip_byte(post: Post, number: int) -> bytes:
-    """Returns an envelope with one bit flipped: now and then in the address, and otherwise in the sealed message."""
+    """Returns an envelope with one flipped bit: sometimes in the address, otherwise in the encrypted message."""
     found, sealed = bytearray(post.data), len(post.sealed)
     at = (number * 7919 + 13) % (8 * (sealed if number % 4 else len(found)))
     found[-1 - at // 8] ^= 1 << at % 8
@@ -96,7 +96,7 @@ def _flip_byte(post: Post, number: int) -> bytes:
 
 
 def _reorder_frame(post: Post, number: int) -> bytes:
-    """Returns a long message with its sealed pieces in another order; of others, the two halves of one."""
+    """Returns a long message with its encrypted pieces in another order; for others, the two halves swapped."""
     sealed = post.sealed
     front, first = post.data[: -len(sealed)], min(PIECE + TAG_BYTES, (len(sealed) - NONCE_BYTES) // (2 + number))
     nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
@@ -110,7 +110,7 @@ async def _hand_over(scene: Scene, caller: Caller, data: bytes, sender: str = WI
 
 
 async def replayed(scene: Scene) -> None:
-    """Says again what arrived before."""
+    """Repeats a message that was delivered before."""
     await scene.over.wait()
     async with _caller(scene) as caller:
         for data in await scene.own():
@@ -119,7 +119,7 @@ async def replayed(scene: Scene) -> None:
 
 
 async def outdated(scene: Scene) -> None:
-    """Says what was said in the round before."""
+    """Sends messages of the previous round."""
     before = [post.data for post in scene.frames[max(scene.frames)]]
     await scene.own()
     async with _caller(scene) as caller:
@@ -128,7 +128,7 @@ async def outdated(scene: Scene) -> None:
 
 
 async def in_anothers_name(scene: Scene) -> None:
-    """Passes its own words off as somebody else's: in the head, and in the address too."""
+    """Sends its own messages under another party's name: in the header, and in the address too."""
     async with _caller(scene) as caller:
         for data in await scene.own():
             await _hand_over(scene, caller, data, scene.victim)
@@ -140,7 +140,7 @@ async def in_anothers_name(scene: Scene) -> None:
 
 
 async def elsewhere(scene: Scene) -> None:
-    """Says what would belong to another session."""
+    """Sends messages of another session."""
     async with _caller(scene) as caller:
         for data in await scene.own():
             address, sealed = msgspec.msgpack.decode(data)
@@ -150,7 +150,7 @@ async def elsewhere(scene: Scene) -> None:
 
 
 async def fuzzed(scene: Scene) -> None:
-    """Says what a fuzzer makes of real envelopes, as long as the round goes on."""
+    """Sends mutations of real envelopes during the whole round."""
     draw = Chance(0)
     async with _caller(scene) as caller:
         for number in range(400):
@@ -160,7 +160,7 @@ async def fuzzed(scene: Scene) -> None:
 
 
 async def malformed(scene: Scene) -> None:
-    """Seals and sends, with its own key and at the right time, bytes that are no message of the protocol."""
+    """Encrypts with its own key, and sends at the right time, bytes that are no message of the protocol."""
 
     def altered(post: Post) -> list[Frame]:
         sealed = post._suite.seal(post._key, b"\x81\xa4type\xa3odd", msgspec.msgpack.encode(post.address))
@@ -185,7 +185,7 @@ def _sign_hello(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
 
 
 def hellos(made: Callable[[Scene], bytes]) -> Callable[[Scene], Awaitable[None]]:
-    """Returns the attempt to say a hello that says to be far ahead; and notes whether it was listened to."""
+    """Returns the attempt to send a hello that claims a later round, and records whether it was accepted."""
 
     async def attempt(scene: Scene) -> None:
         await scene.company.heard(scene.target, WITH_KEYS)
@@ -198,13 +198,13 @@ def hellos(made: Callable[[Scene], bytes]) -> Callable[[Scene], Awaitable[None]]
 
 
 async def _listen_as(scene: Scene, party: str) -> None:
-    """Notes whether somebody was heard to be where nobody is."""
+    """Records whether the claim of a round that no party has reached was accepted."""
     heard = await scene.company.heard(scene.target, party)
     scene.answers["listened to" if heard >= FAR else "not listened to"] += 1
 
 
 def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
-    """Returns the attempt to say nothing in hellos that is true, from before the round until it is over."""
+    """Returns the attempt to send only false hellos, from before the round until its end."""
 
     async def attempt(scene: Scene) -> None:
         honest = scene.node._make_hello
@@ -224,7 +224,7 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
 
 
 async def about_others(scene: Scene) -> None:
-    """Says hellos in the name of an honest party."""
+    """Sends hellos in the name of an honest party."""
     async with _caller(scene) as caller:
         said = _sign_hello(scene, _lie(scene, party=scene.victim, begun=FAR))
         for sender in (WITH_KEYS, scene.victim):
@@ -232,11 +232,11 @@ async def about_others(scene: Scene) -> None:
     await _listen_as(scene, scene.victim)
 
 
-# --- too much ------------------------------------------------------------------------------------------------------
+# --- floods --------------------------------------------------------------------------------------------------------
 
 
 async def slow(scene: Scene) -> None:
-    """Holds streams open that trickle, and others that say nothing, until the round is over."""
+    """Holds slow and silent streams open until the round is over."""
 
     async def trickle(number: int) -> AsyncIterator[bytes]:
         if number % 4:
@@ -252,7 +252,7 @@ async def slow(scene: Scene) -> None:
 
 
 async def flood(scene: Scene) -> None:
-    """Says hello, and hands parcels over, as fast as it can, until the round is over."""
+    """Sends hellos and frames as fast as it can until the round is over."""
     data = (await scene.own())[0] if scene.frames else b"\0"
     said = _sign_hello(scene, _lie(scene))
     junk = bytes(1 << 16)

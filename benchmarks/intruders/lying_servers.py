@@ -1,9 +1,9 @@
-"""Malicious servers of `secagg` that lie to real users over real connections, and how users react.
+"""Malicious servers of `secagg` that send inconsistent messages to real users over real connections.
 
-The lies are those of `tacit attack lies`: on symbols it searches for one that works on users who lack a precaution,
-here in the session of the very federation to which it is then told; first to such users, who give their shares away,
-and then to users as they are deployed. What the server tells is made by the cast of that attack, of what really came
-in. Others change single messages of a server that is honest but for that.
+The lies are those of `tacit attack lies`. The search on symbols finds one that works on users without a precaution, in
+the session of the very federation on which it is then used: first on such users, who reveal their shares, and then on
+deployed users. The server's messages are made by the roles of that attack from the messages that really arrived. Other
+servers are honest except for one changed message.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ SAID = (AdvertiseKeys, ShareKeys, MaskedInput, Consent, Unmask)
 
 @dataclass
 class LieOutcome:
-    """Outcome of a lie: how the round ended for each user, and the shares that the server received."""
+    """Outcome of a lie: the result of the round for each user, and the shares that the server received."""
 
     name: str
     endings: dict[Party, dict[str, Any]]
@@ -62,13 +62,13 @@ class LieOutcome:
 
     @property
     def errors(self) -> dict[Party, str]:
-        """Reasons why users gave up."""
+        """Reasons for which users aborted."""
         return {party: each["error"] for party, each in self.endings.items() if each["error"] and party != SERVER}
 
 
 @asynccontextmanager
 async def nodes(made: Federation, role: Callable[[Node], Role] | None) -> AsyncIterator[dict[Party, Node]]:
-    """Gives everybody's node, on this machine; the server has another coroutine in the place of its own."""
+    """Yields all nodes, on this machine. The server runs another coroutine instead of its own."""
     running = {party: made.node(party) for party in made.roster.entry.everyone(made.roster.names)}
     if role is not None:
         server = running[SERVER]
@@ -99,18 +99,18 @@ def _federation(folder: Path, users: int, **options: Any) -> Federation:
     return Federation.of(folder, "secagg", [f"p{place}" for place in range(users)], soon, **options)
 
 
-# --- stories, a set of users for each client and step --------------------------------------------------------------
+# --- a set of users for each client and step -----------------------------------------------------------------------
 
 
 class Storyteller:
-    """A server that tells each user its own sets, with all that others said to make them credible."""
+    """A server that sends different sets to each user, with the forwarded messages that make them credible."""
 
     def __init__(self, case: LieCase, story: Mapping[int, tuple[int, ...]]) -> None:
         self._case, self._story = case, story
         self.shares: list[Unmask] = []
 
     async def __call__(self, link: Link, terms: Any, suite: Any, state: Any) -> None:
-        """Plays the server."""
+        """Runs the server."""
         del terms, suite, state
         cast, names = RealCast(self._case), link.parties
         first = await link.gather(AdvertiseKeys, names, 0)
@@ -129,10 +129,10 @@ class Storyteller:
                     now = clients[u]._replace(sets=sets, told=(*clients[u].told, (message.kind(), b"")))
                     clients[u] = _after(now, came[names[u]])
         self.shares += [each.said[UNMASKED].message for each in clients.values() if len(each.said) > UNMASKED]
-        raise TransportError("the server has what it wanted, or will not get it")  # nobody need wait for a sum
+        raise TransportError("the server has what it wanted, or will not get it")  # No user has to wait for a sum.
 
     def _told(self, cast: RealCast, client: Client, clients: Mapping[int, Client], step: int) -> Any:
-        """Returns what a client is told next; None if it has fallen silent."""
+        """Returns the next message to a client; None if the client has stopped."""
         story = self._story[client.place]
         if len(client.said) <= step or (step < len(SETS) and step >= len(story)):
             return None
@@ -148,7 +148,7 @@ def _after(client: Client, message: Any) -> Client:
 
 @dataclass
 class Story:
-    """A federation, and a lie that works on those of its users who lack a precaution."""
+    """A federation, and a lie that works on users without a precaution."""
 
     made: Federation
     case: LieCase
@@ -157,16 +157,16 @@ class Story:
 
     @property
     def smallest(self) -> int:
-        """Of how many honest users anything is known if it is told to users as they are; 0 if nothing is."""
+        """The fewest honest users in anything that the server learns from deployed users; 0 if it learns nothing."""
         cast = SymbolicCast(self.case)
         try:
             return smallest_support(cast.known_basis(cast.replay(self.clients))) or 0
-        except ConfigError:  # somebody refuses it, and says no more
+        except ConfigError:  # A user refuses a message, and stops.
             return 0
 
 
 def story(name: str, folder: Path) -> Story:
-    """Returns a lie for a precaution that is missing, in a new federation."""
+    """Returns a lie for a missing precaution, in a new federation."""
     chosen = VARIANTS[name].case
     settings = {"participation": chosen.participation, "neighbours": chosen.neighbours, "threshold": chosen.threshold}
     plain = {key: msgspec.to_builtins(value, enc_hook=vars) for key, value in settings.items() if value is not None}
@@ -185,7 +185,7 @@ def story(name: str, folder: Path) -> Story:
 
 
 async def told_story(found: Story, name: str, *, careful: bool) -> LieOutcome:
-    """Tells a lie to users as they are or, if they are not careful, to ones who lack the precaution that it is for."""
+    """Uses a lie on deployed users or, with `careful=False`, on users without the precaution that it is for."""
     teller = Storyteller(found.case, {client.place: client.sets for client in found.clients})
     with nullcontext() if careful else use_variant(name):
         async with nodes(found.made, lambda _: teller) as running:
@@ -253,7 +253,7 @@ def _other_sum(to: Party, message: Any, suite: Any) -> Any:
 
 @dataclass(frozen=True)
 class Lie:
-    """A change of what a server says, what users say to it, and whom."""
+    """A changed message of the server, with the expected reaction of the users and the affected users."""
 
     name: str
     change: Change
@@ -277,7 +277,7 @@ LIES = (
 
 
 class _CrookedLink(Link):
-    """A server's link that changes what it sends, and sees what it is given."""
+    """A server's link that changes sent messages and records received ones."""
 
     change: Change
     suite: Any
@@ -287,7 +287,7 @@ class _CrookedLink(Link):
 
 
 def make_crooked_role(change: Change, shares: list[Unmask]) -> Role:
-    """Returns a server that follows the rules but for a change, and keeps the shares that it is given."""
+    """Returns a server that follows the protocol except for one change, and keeps the received shares."""
 
     async def server(link: Link, terms: Any, suite: Any, state: Any) -> Any:
         bent = _CrookedLink(link.me, link.parties, link.session, link.round, link.dropped)
@@ -306,7 +306,7 @@ def make_crooked_role(change: Change, shares: list[Unmask]) -> Role:
 
 
 async def told_lie(lie: Lie, folder: Path) -> LieOutcome:
-    """Has a server tell a lie to six users."""
+    """Uses a lie on six users."""
     shares: list[Unmask] = []
     async with nodes(_federation(folder, N), lambda _: make_crooked_role(lie.change, shares)) as running:
         return LieOutcome(lie.name, await _rounds(running, lie.rounds), shares)
@@ -314,19 +314,19 @@ async def told_lie(lie: Lie, folder: Path) -> LieOutcome:
 
 @dataclass
 class Outcome:
-    """What came of a story without a precaution, and with it."""
+    """Results of a lie without a precaution, and with it."""
 
     name: str
     without: LieOutcome
     told: LieOutcome
     smallest: int
-    """Of how many users the server then knows anything; 0 if of nobody."""
+    """Number of users in the smallest combination that the server then knows; 0 if it knows none."""
     allowed: int
-    """Of how many it may."""
+    """The smallest number that is allowed."""
 
 
 def stories(names: Iterable[str] = tuple(VARIANTS)) -> Iterator[Outcome]:
-    """Yields what came of a lie for each precaution."""
+    """Yields the results of a lie for each precaution."""
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             bare, found = story(name, Path(folder) / "without"), story(name, Path(folder) / "with")

@@ -1,8 +1,8 @@
-"""Run of all attacks on a federation: the answer to each attempt, and whether honest parties go on.
+"""Run of all attacks on a federation: the answer to each attempt, and its effect on honest parties.
 
-`python -m benchmarks intruders` runs honest parties in processes of their own, over real connections, and tries on them
-what strangers can and what one can who is on the roster; has servers lie to real users; hands a million damaged frames
-to the code that takes frames in; and runs the fuzzer that is guided by coverage, where it is installed.
+`python -m benchmarks intruders` runs honest parties in separate processes, over real connections. It makes the attempts
+of outsiders and of a malicious party on the roster; lets malicious servers lie to real users; passes a million damaged
+frames to the code that reads frames; and runs the coverage-guided fuzzer if it is installed.
 """
 
 import argparse
@@ -33,9 +33,9 @@ RESULTS = ROOT / "benchmarks" / "results" / "intruders.json"
 NAMES = ("p0", "p1", "p2", WITH_KEYS)
 DEADLINES = Deadlines(phase=6.0, start=8.0, connect=5.0)
 LONG, FEW = 300_000, 50
-"""Entries of a vector whose message takes more than one piece, and of one that is short."""
+"""Lengths of a vector whose message takes several pieces, and of a short one."""
 FRAMES, GUIDED = 1_000_000, 310
-"""Frames that are handed over, and seconds of the fuzzer that is guided."""
+"""Number of damaged frames, and seconds of the coverage-guided fuzzer."""
 Say = Callable[[str], None]
 Groups = Sequence[tuple[str, Sequence[Attempt]]]
 
@@ -54,24 +54,24 @@ WITH_A_KEY: Groups = (
 
 @dataclass
 class IntruderRow:
-    """One result, as it is shown."""
+    """One result in the form of a table row."""
 
     where: str
     what: str
     answers: dict[str, int]
     honest: str
-    """What became of honest parties meanwhile."""
+    """Effect on honest parties."""
     held: bool
     memory: tuple[float, float] | None = None
-    """The most memory in MB, without any of this and with it."""
+    """Peak memory in MB, without and with the attempt."""
     more: dict[str, Any] = field(default_factory=dict)
 
 
-# --- on the wire ---------------------------------------------------------------------------------------------------
+# --- over the network ----------------------------------------------------------------------------------------------
 
 
 async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups, say: Say) -> list[IntruderRow]:
-    """Returns what came of every attempt on a party of a federation."""
+    """Returns the results of every attempt on a party of a federation."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"threshold": 3} if protocol == "secagg" else {}
         made = Federation.of(Path(folder), protocol, NAMES, DEADLINES, **options)
@@ -81,7 +81,7 @@ async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups
             await company.start()
             await node.start()
             scene, found, number = Scene(company, target, node), [], 0
-            for _ in range(2):  # rounds that nobody disturbs, to compare with
+            for _ in range(2):  # Undisturbed rounds for comparison.
                 number += 1
                 alone = await try_attempt(scene, Attempt("nothing", lambda scene: scene.over.wait(), ("",)), number, "")
                 if alone.right < alone.honest:
@@ -108,11 +108,11 @@ def _row(where: str, result: Result) -> IntruderRow:
     return IntruderRow(where, f"{result.kind} {result.name}", result.answers, honest, result.held, memory_, more)
 
 
-# --- servers that lie ----------------------------------------------------------------------------------------------
+# --- malicious servers ---------------------------------------------------------------------------------------------
 
 
 def liars(say: Say, quick: bool = False) -> Iterator[IntruderRow]:
-    """Yields what users make of what they are told."""
+    """Yields the reactions of users."""
     where = "users of secagg"
     for each in lying_servers.stories(["U3 signed by nobody"] if quick else list(lying_servers.VARIANTS)):
         say(f"lying servers: {each.name}")
@@ -165,9 +165,9 @@ def _count_errors(errors: Any) -> dict[str, int]:
 
 
 def run_damaged(count: int, seed: int, say: Say) -> Iterator[IntruderRow]:
-    """Yields what became of damaged frames, by what took them in."""
+    """Yields the results for damaged frames, by the code that read them."""
     with tempfile.TemporaryDirectory() as folder:
-        fuzz_frames(2000, seed, Path(folder) / "first")  # what is made once and kept
+        fuzz_frames(2000, seed, Path(folder) / "first")  # Fills caches before memory is measured.
         before = memory(afresh=True)
         start = time.process_time()
         seen = fuzz_frames(
@@ -184,7 +184,7 @@ def run_damaged(count: int, seed: int, say: Say) -> Iterator[IntruderRow]:
 
 
 def run_guided(seconds: int) -> IntruderRow:
-    """Returns what a fuzzer guided by coverage found in so many seconds."""
+    """Returns the findings of the coverage-guided fuzzer within some seconds."""
     with tempfile.TemporaryDirectory() as corpus:
         command = [sys.executable, "-m", "fuzz.envelopes", corpus, f"-max_total_time={seconds}", "-rss_limit_mb=2000"]
         ran = subprocess.run([*command, f"-artifact_prefix={corpus}/"], cwd=ROOT, capture_output=True, text=True)  # noqa: S603
@@ -200,7 +200,7 @@ def run_guided(seconds: int) -> IntruderRow:
     return IntruderRow("frames", "guided by coverage (atheris)", figures, "nothing was raised", held, None, figures)
 
 
-# --- all of it -----------------------------------------------------------------------------------------------------
+# --- all attacks ---------------------------------------------------------------------------------------------------
 
 
 def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[IntruderRow]:
@@ -209,7 +209,7 @@ def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[IntruderR
     entries = FEW if quick else LONG
     yield from asyncio.run(on_the_wire("secagg", SERVER, entries, some if quick else (*STRANGERS, *WITH_A_KEY), say))
     if not quick:
-        # Users of secagg have nothing to say to each other, so that there are no envelopes to damage between them.
+        # Users of secagg send no messages to each other, so there are no envelopes between them to damage.
         quiet = [(kind, attempts) for kind, attempts in WITH_A_KEY if attempts is not insiders.ENVELOPES]
         yield from asyncio.run(on_the_wire("secagg", "p0", FEW, (*STRANGERS, *quiet), say))
         going_on = [(kind, [each for each in attempts if not each.may_stop]) for kind, attempts in WITH_A_KEY]
@@ -228,7 +228,7 @@ def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[IntruderR
 
 
 def make_table(found: Sequence[IntruderRow]) -> Table:
-    """Returns what is printed."""
+    """Returns the printed table."""
     table = Table("where", "what is tried", "answered", "honest parties", "MB before, with", "held", show_lines=True)
     for row in found:
         answers = "; ".join(f"{answer}: {times:,}" for answer, times in row.answers.items())
@@ -238,7 +238,7 @@ def make_table(found: Sequence[IntruderRow]) -> Table:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 0, or 1 if something got in or somebody was the worse for it."""
+    """Returns 0, or 1 if an attempt succeeded or an honest party was harmed."""
     parser = argparse.ArgumentParser("python -m benchmarks intruders", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few of each kind, to see that it all works")
     parser.add_argument("--frames", type=int, help=f"how many are fuzzed ({FRAMES:,})")

@@ -1,4 +1,4 @@
-"""Attempts of outsiders: connections with other protocols, and with other keys."""
+"""Attempts of outsiders: connections with other protocols and other keys."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tacit.core.suite import Party
 from tacit.net.membership.identity import Credentials
 
 IDLE, HANDSHAKES = 1500, 300
-"""Connections of a flood, that are open at a time and in all."""
+"""Number of concurrent connections of a flood, and of all its connections."""
 
 
 def _where(scene: Scene) -> tuple[str, int]:
@@ -29,7 +29,7 @@ def _where(scene: Scene) -> tuple[str, int]:
 
 
 def said(data: bytes) -> Callable[[Scene], Awaitable[None]]:
-    """Returns the attempt to say some bytes where TLS is spoken."""
+    """Returns the attempt to send bytes that are not TLS."""
 
     async def attempt(scene: Scene) -> None:
         reader, writer = await asyncio.open_connection(*_where(scene))
@@ -76,13 +76,13 @@ async def _handshake(scene: Scene, pair: tuple[bytes, bytes] | None) -> None:
     try:
         reader, writer = await asyncio.open_connection(*_where(scene), ssl=context)
         try:
-            # What the other side makes of our certificate it says after its own part of TLS 1.3 is done: it begins to
-            # speak HTTP/2, or it hangs up.
+            # In TLS 1.3 the peer rejects a certificate only after its own part of the handshake: it then either
+            # continues with HTTP/2 or closes the connection.
             writer.write(HTTP_2)
             data = await asyncio.wait_for(reader.read(1 << 12), 10)
             scene.answers["TLS: let in" if data else "TLS: hung up"] += 1
         finally:
-            writer.transport.abort()  # to say goodbye as TLS does takes half a minute, if nobody answers
+            writer.transport.abort()  # A regular TLS shutdown takes half a minute if nobody answers.
     except ssl.SSLError as error:
         scene.answers[f"TLS: {(error.reason or 'failed').lower().replace('_', ' ')}"] += 1
     except ConnectionError:
@@ -92,13 +92,13 @@ async def _handshake(scene: Scene, pair: tuple[bytes, bytes] | None) -> None:
 
 
 def stranger(_: Scene) -> tuple[bytes, bytes]:
-    """Returns a key and a certificate that nobody knows, in the name of one who is on the roster."""
+    """Returns a key and an unknown certificate in the name of a party on the roster."""
     made = Credentials.generate(WITH_KEYS, SystemEntropy())
     return made.key_pem.reveal(), made.certificate_pem
 
 
 def pair_of(party: Party) -> Callable[[Scene], tuple[bytes, bytes]]:
-    """Returns what gives those of a party, which may no longer be on the roster."""
+    """Returns a function that gives the key and certificate of a party, which may have left the roster."""
 
     def pair(scene: Scene) -> tuple[bytes, bytes]:
         mine = scene.made.credentials[party]
@@ -108,7 +108,7 @@ def pair_of(party: Party) -> Callable[[Scene], tuple[bytes, bytes]]:
 
 
 def issue_certificate(scene: Scene) -> tuple[bytes, bytes]:
-    """Returns a key of a stranger's, with a certificate that a party on the roster issued, and that one's behind it."""
+    """Returns an outsider's key, with a certificate issued by a party on the roster, and that party's certificate."""
     party, other = scene.made.credentials[WITH_KEYS], Credentials.generate("friend", SystemEntropy())
     issuer = x509.load_pem_x509_certificate(party.certificate_pem)
     key, signing = (load_pem_private_key(each.key_pem.reveal(), None) for each in (other, party))
@@ -120,7 +120,7 @@ def issue_certificate(scene: Scene) -> tuple[bytes, bytes]:
 
 
 async def idle(scene: Scene) -> None:
-    """Opens connections and says nothing, or half of a greeting, until the round is over."""
+    """Opens connections and sends nothing, or half of a TLS greeting, until the round is over."""
     opened = []
     for number in range(IDLE):
         try:
@@ -129,7 +129,7 @@ async def idle(scene: Scene) -> None:
             scene.answers["not taken"] += 1
             continue
         if number % 2:
-            writer.write(b"\x16\x03\x01\x02\x00\x01\x00")  # the beginning of a greeting of TLS, and no more
+            writer.write(b"\x16\x03\x01\x02\x00\x01\x00")  # The beginning of a TLS greeting.
         opened.append((reader, writer))
     await scene.over.wait()
     await asyncio.wait([asyncio.ensure_future(_hung_up(scene, *each)) for each in opened], timeout=20)
@@ -145,7 +145,7 @@ async def _hung_up(scene: Scene, reader: asyncio.StreamReader, writer: asyncio.S
 
 
 async def handshakes(scene: Scene) -> None:
-    """Makes one connection of TLS after the other, many at a time, until the round is over and there were enough."""
+    """Opens TLS connections one after the other, many at a time, until the round is over and there were enough."""
     pairs = [None, stranger(scene)]
     done = 0
     while not scene.over.is_set() or done < HANDSHAKES:
@@ -155,7 +155,7 @@ async def handshakes(scene: Scene) -> None:
 
 GARBAGE = os.urandom(1 << 16)
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""What HTTP/2 begins with: that it is that, and settings, of which there are none."""
+"""The first bytes of HTTP/2: its preface, and empty settings."""
 LET_IN = ("TLS: let in", "its hello", "settled", "later")
 PLAIN = tuple(
     Attempt(name, said(data), ("hung up",), ("an answer", "nothing"))
@@ -166,7 +166,7 @@ PLAIN = tuple(
     }.items()
 )
 KEYS = (
-    # Whoever is on the roster gets through in the same way, or all the others would show nothing.
+    # A party on the roster gets through in the same way. Otherwise the refusals would show nothing.
     Attempt("a certificate of the roster, to compare with", show_certificate(pair_of(WITH_KEYS)), ("TLS: let in",)),
     *(
         Attempt(name, show_certificate(pair), ("UNAVAILABLE", "UNAUTHENTICATED"), LET_IN)

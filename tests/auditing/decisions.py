@@ -19,6 +19,7 @@ RENDER = ("tacit.auditing.render.", "tacit.integrations.flower.auditor.render")
 SENTENCES = {
     *("verdict", "heading", "assumed", "not_covered", "why", "looked_at", "notes", "in_words", "trusted", "says"),
     *("read", "unread", "told", "spared", "looked", "part", "as_long_as", "luck", "words", "uses", "lines"),
+    *("what", "about"),
 }
 """Keys of JSON whose values are sentences of the renderers."""
 
@@ -195,8 +196,9 @@ def write_inputs() -> None:
         app.mkdir(parents=True)
         Path(name, "pyproject.toml").write_text(APP, encoding="utf-8")
         (app / "server_app.py").write_text(f"from tacit import flower\n{MAIN}{server}", encoding="utf-8")
-        mods = {"app": "", "app secagg": "secaggplus_mod"}.get(name, "flower.mod")
-        client = f"from tacit import flower\napp = ClientApp(mods=[{mods}])\n"
+        mods = {"app": "", "app secagg": "secaggplus_mod, fixedclipping_mod"}.get(name, "flower.mod")
+        imports = "from flwr.client.mod import fixedclipping_mod\nfrom tacit import flower\n"
+        client = f"{imports}app = ClientApp(mods=[{mods}])\n"
         (app / "client_app.py").write_text(client, encoding="utf-8")
 
 
@@ -239,6 +241,41 @@ def keep_arguments(decisions: Decisions) -> None:
     preflight.MOST_STEPS = steps
 
 
+CLAIMED: tuple[tuple[str, tuple[str, ...], int, tuple[str, ...]], ...] = (
+    ("admm", ("p0",), 9, ("iterations=5", "group_size=3")),
+    ("admm", ("p0",), 9, ("iterations=5", "group_size=all")),
+    ("cesar", ("p0",), 5, ()),
+    ("cesar", ("p0", "p1"), 5, ("masking=2",)),
+    ("pushsum", ("onlooker",), 4, ("private=true",)),
+    ("secagg", ("server",), 4, ()),
+    ("secagg", ("server",), 8, ('participation={"kind": "batches", "per_round": 4, "privacy": 2}',)),
+)
+
+
+FORMULAS: tuple[tuple[str, list[str], dict[str, Any]], ...] = (
+    ("gossip", ["p0"], {}),
+    ("secagg", ["server"], {"rounds": 20, "dropout": 0.1}),
+    ("secagg", ["server", "p0", "p1", "p2", "p3", "p4"], {"threshold": 5}),
+    ("admm", ["p0"], {"group_size": 3, "iterations": 5}),
+)
+
+
+def keep_claims_and_formulas(decisions: Decisions) -> None:
+    """Keeps the claims that apply to some settings, and recipes as formulas."""
+    import tacit
+    from tacit.app.ui.adversary_query import AdversaryQuery
+    from tacit.app.ui.claims import list_claims
+
+    for place, (protocol, coalition, parties, settings) in enumerate(CLAIMED):
+        query = AdversaryQuery(protocol=protocol, coalition=coalition, parties=parties, settings=settings)
+        scope = query.scope()
+        decisions.keep(f"claims {place}", list_claims(scope, coalition, []))
+    for place, (name, coalition, options) in enumerate(FORMULAS):
+        report = tacit.audit(name, parties=9, coalition=coalition, **options)
+        told = [{"victim": victim, "says": str(recipe)} for victim, recipe in report.exposed.items()]
+        decisions.keep(f"formulas {place}", told)
+
+
 def decide() -> Decisions:
     """Runs one audit of each verdict, arguments, a plan, an attack, two trainings, and the page's worker."""
     from tacit.app.terminal import progress
@@ -268,6 +305,7 @@ def decide() -> Decisions:
     run("undecided", "audit", "secagg", *many)
     multi_round.MOST_ESTIMATED = estimated
     keep_arguments(decisions)
+    keep_claims_and_formulas(decisions)
     files = ("--report", "files/audit.html", "--picture", "files/audit.svg")
     run("files", "audit", "fedavg", "--parties", "4", *files)
     run("plan", "plan", "4", "--rounds", "2", "--picture", "files/plan.svg")

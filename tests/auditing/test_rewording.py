@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.core.protocol_facts import ArgumentCode, ReasonCode
+from tacit.core.protocol_facts import ArgumentCode, ConditionCode, ReasonCode
 from tacit.integrations.flower.auditor.findings import AppCode
 
 pytestmark = pytest.mark.long
@@ -87,6 +87,18 @@ def test_every_argument_and_reason_has_a_code_beside_its_sentence(decided):
     assert {"baseline_with_server", "everybody", "neighbours", "all_to_all"} <= set(reasons) <= set(ReasonCode)
     assert ReasonCode.OWN not in reasons
     assert "everybody in every round" in sentences["plan: JSON"]
+
+
+def test_claims_have_codes_beside_their_conditions_and_formulas_are_reworded(decided):
+    plain, reworded = decided
+    claims = [name for name in plain["decisions"] if name.startswith("claims ")]
+    codes = {each["condition"]["code"] for name in claims for each in plain["decisions"][name] if each["condition"]}
+    assert codes == set(ConditionCode)
+    formulas = [name for name in plain["sentences"] if name.startswith("formulas ")]
+    assert len(formulas) == 4
+    for name in formulas:
+        assert plain["sentences"][name], name
+        assert not set(plain["sentences"][name]) & set(reworded["sentences"][name])
 
 
 def test_there_is_one_of_each_verdict(decided):

@@ -200,7 +200,7 @@ def test_the_newest_process_holds_the_streams_and_both_sides_say_so(tmp_path, ca
 
     with caplog.at_level("WARNING", "tacit.node"):
         (first, _), trouble, calls, replaced = asyncio.run(run())
-    line = "another process with the identity of p0 is connected to server; stop one of them, or make new keys for it"
+    line = "another process with the identity of p0 is connected to server; try: stop one of them, or make"
     assert isinstance(first, TransportError)
     assert str(first).startswith(line)
     assert trouble.startswith(line)
@@ -227,7 +227,7 @@ def test_a_lost_journal_of_an_outbound_only_party_is_noticed(tmp_path):
 
     (error,) = asyncio.run(run())
     assert isinstance(error, JournalError)
-    assert "says that p2 has lost its journal" in str(error)
+    assert "server refuses messages of p2, which has lost its journal" in str(error)
 
 
 def test_a_hello_does_not_wait_behind_a_long_frame(tmp_path):

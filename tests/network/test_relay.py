@@ -126,14 +126,14 @@ def test_without_its_relay_a_party_says_so_and_sends_nothing(tmp_path):
 
     for error in asyncio.run(run()):
         assert isinstance(error, TransportError)
-        assert f"nobody listens at {made.roster.address_of(POST)}; has {POST} been started?" in str(error)
+        assert f"nothing listens at {made.roster.address_of(POST)}; try: start {POST}" in str(error)
 
 
 def test_whoever_is_no_relay_on_the_roster_does_not_relay(tmp_path):
     made = relayed(tmp_path, "gossip", 3)
     without = msgspec.structs.replace(made.roster, relays=())
     for roster, name in ((without, POST), (made.roster, "p0")):
-        with pytest.raises(ConfigError, match=f"{name} is not on the roster of try as a relay; have whoever keeps it"):
+        with pytest.raises(ConfigError, match=f"{name} is not on the roster of try as a relay; try: have its keeper"):
             RelayNode(roster, made.credentials[name])
 
 
@@ -155,8 +155,8 @@ def test_a_relay_that_does_not_know_a_party_is_named_by_it(tmp_path):
             await post.close()
 
     for error in asyncio.run(run()):
-        assert f"{POST} at {made.roster.address_of(POST)} hung up" in str(error)
-        assert "have a federation.toml without us" in str(error)
+        assert f"{POST} at {made.roster.address_of(POST)} closed the connection" in str(error)
+        assert "has an older federation.toml" in str(error)
 
 
 # --- a relay that misbehaves ---------------------------------------------------------------------------------------

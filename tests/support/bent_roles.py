@@ -6,7 +6,7 @@ from tacit.core.link import Send
 
 
 def rewrite_messages(run, change):
-    """Drives a coroutine, with every message that it sends changed."""
+    """Runs a coroutine, and changes every message that it sends."""
     answer = None
     while True:
         try:

@@ -19,11 +19,11 @@ REASONS = {
     "outdated": "version",
     "secagg": "Tacit itself has that name",
 }
-"""Part of what is said of each protocol, by the name of its entry point."""
+"""Part of the error for each protocol, by the name of its entry point."""
 
 
 def write_broken_plugins(folder):
-    """Writes the packages as installers leave them; a process finds them if the folder is on its path."""
+    """Writes the packages as installers do. A process finds them if the folder is on its path."""
     folder.mkdir()
     (folder / "outdated_protocol.py").write_text(MODULE, encoding="utf-8")
     for name, point in PACKAGES.items():

@@ -9,7 +9,7 @@ CACHES = {".git", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff
 
 
 def list_files(folder=ROOT):
-    """Returns every file of the checkout but those of tools."""
+    """Returns every file of the checkout except those of tools."""
     found = set()
     for place, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if each not in CACHES and not each.endswith(".egg-info")]
@@ -18,6 +18,6 @@ def list_files(folder=ROOT):
 
 
 def describe_new_files(before, after):
-    """Returns one line that names files that a run left behind, or nothing."""
+    """Returns one line that names the files that a run left behind; an empty text if there are none."""
     left = sorted(os.path.relpath(path, ROOT) for path in after - before)
     return f"tests left files in the checkout: {', '.join(left[:5])}{' …' if len(left) > 5 else ''}" if left else ""

@@ -1,4 +1,4 @@
-"""Federations on this machine: real keys, real sockets, real folders, and nodes in one process or in many."""
+"""Federations on this machine for tests: real keys, sockets and folders, with nodes in one process or in several."""
 
 import asyncio
 import hashlib
@@ -22,13 +22,13 @@ from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
-"""Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""
+"""Deadlines that are long enough for a busy machine. Tests that wait for a deadline use shorter ones."""
 HASTY = Deadlines(phase=2.5, start=2.0, connect=1.0)
-"""Where somebody is missing, and one deadline after the other passes."""
+"""Deadlines for tests in which a party is missing and several deadlines pass."""
 
 
 def free_ports(count):
-    """Returns ports that nobody listens at."""
+    """Returns free ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -41,7 +41,7 @@ def free_ports(count):
 
 @dataclass
 class Made:
-    """Everything that a federation needs, in a folder."""
+    """The files of a federation in a folder."""
 
     folder: Path
     roster: RosterFile
@@ -75,7 +75,7 @@ class Made:
         return Node(roster or self.roster, self.credentials[party], store, seed, proxy)
 
     def moved(self, addresses):
-        """Returns a roster in which some are elsewhere."""
+        """Returns a roster in which some parties have other addresses."""
         cards = [
             self.credentials[card.name].card(addresses[card.name]) if card.name in addresses else card
             for card in self.roster.parties
@@ -84,7 +84,7 @@ class Made:
 
     @asynccontextmanager
     async def nodes(self, parties=None, rosters=None):
-        """Gives nodes that have started, and ends them. Some may have rosters of their own."""
+        """Yields started nodes, and closes them. Some may have other rosters."""
         made = {}
         try:
             for party in parties or self.everyone:
@@ -99,7 +99,7 @@ class Made:
         return {name: Update(rng.normal(size=entries)) for name in self.roster.names}
 
     def played(self, entries, rounds):
-        """Yields the rounds as the simulator plays them, with the same keys, session and seeds."""
+        """Yields the same rounds in the simulator, with the same keys, session and seeds."""
         agreement = self.roster.agreement(entries)
         seats = {
             name: KeyedParticipant(agreement, self.credentials[name].identity)
@@ -113,11 +113,11 @@ class Made:
 
 @asynccontextmanager
 async def far_apart(made, seconds):
-    """Gives everybody's roster, in which the others are so far away that whatever is said takes so long."""
+    """Yields a roster per party with addresses of relays that delay all data by some seconds."""
     loop, calls = asyncio.get_running_loop(), set()
 
     async def carried(reader, writer):
-        """Carries bytes until there are no more."""
+        """Forwards bytes until the end of the stream."""
         async with asyncio.TaskGroup() as later:
             with suppress(ConnectionError):
                 while data := await reader.read(1 << 16):
@@ -156,7 +156,7 @@ async def far_apart(made, seconds):
 
 
 async def averaged(nodes, updates):
-    """Returns how a round ended for each."""
+    """Returns the result of a round for each node."""
     parties = list(nodes)
     endings = await asyncio.gather(
         *(nodes[party].average(None if party == SERVER else updates[party]) for party in parties)
@@ -165,7 +165,7 @@ async def averaged(nodes, updates):
 
 
 def written(made):
-    """Writes roster and identities where people have them, and returns the path of the roster."""
+    """Writes the roster and the identities as users have them, and returns the path of the roster."""
     path = made.folder / "federation.toml"
     made.roster.save(path)
     for party, mine in made.credentials.items():

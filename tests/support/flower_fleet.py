@@ -1,4 +1,4 @@
-"""Flower without its engines: apps as they are, contexts that travel as bytes, and a grid that calls one by one."""
+"""Flower without its engines: real apps, contexts that are serialised, and a grid that calls nodes one by one."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 NODES = 1000
-"""What the first node is called."""
-# Flower's messages say which task made them, and its engines set this before they run an app.
+"""Identifier of the first node."""
+# Flower's messages name the task that made them. Its engines set the task before they run an app.
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 
 def carried(records):
-    """Returns records as they are once they have been bytes."""
+    """Returns records after serialisation and back."""
     packed = recorddict_to_proto(records)
     return recorddict_from_proto(type(packed).FromString(packed.SerializeToString()))
 
@@ -37,10 +37,8 @@ def carried(records):
 class Fleet(Grid):
     """Nodes by number.
 
-    `fails` says whether a party does not answer in a round, at a hop; `before` is given the same, and the state, to
-    meddle with it.
-
-    Hops of a round count from 0; messages that begin none are at -1.
+    `fails` returns whether a party fails to answer in a round, at a hop. `before` has the same arguments and the state,
+    which it may change. Hops of a round count from 0; messages that begin no round have hop -1.
     """
 
     apps: dict
@@ -50,7 +48,7 @@ class Fleet(Grid):
     hop: int = -1
     number: int = 0
     seen: list = field(default_factory=list)
-    """What nodes have answered."""
+    """The answers of the nodes."""
 
     def send_and_receive(self, messages, *, timeout=None):
         del timeout
@@ -93,13 +91,13 @@ class Fleet(Grid):
 
 @dataclass
 class Trial:
-    """A federation with keys and seeds of its own, and what its parties bring."""
+    """A federation with its own keys and seeds, and the vectors of its parties."""
 
     folder: Path
     roster: RosterFile
     credentials: dict
     forgetful: bool = True
-    """Whether every call is another process. Otherwise one process has all of them."""
+    """Whether every call runs in a fresh process state. Otherwise one process handles all of them."""
 
     @classmethod
     def of(cls, folder, protocol, parties=4, **options):
@@ -117,14 +115,14 @@ class Trial:
         return FlowerParty(self.roster, mine, folder, lambda number: self.seed(party, number))
 
     def fleet(self, entries, weights=None):
-        """Returns nodes that bring the vectors of `brought`, one for each party."""
+        """Returns nodes with the vectors of `brought`, one for each party."""
         apps = {}
         for place, party in enumerate(self.roster.names):
             apps[NODES + place] = self.app(party, entries, (weights or {}).get(party, 1))
         return Fleet(apps, {node: Context(1, node, {"partition-id": node - NODES}, RecordDict(), {}) for node in apps})
 
     def app(self, party, entries, weight):
-        """Returns the app of a node, which a user of Flower would have written but for the mod."""
+        """Returns the app of a node, which is a plain Flower app except for the mod."""
         here = self.participant(party)
         app = ClientApp(mods=[make_mod(lambda _: self.participant(party) if self.forgetful else here)])
 
@@ -150,7 +148,7 @@ class Trial:
         return {name: Update(rng.normal(size=entries)) for name in self.roster.names}
 
     def played(self, entries, rounds, faults=()):
-        """Yields the rounds as the simulator plays them, with the same keys and seeds."""
+        """Yields the same rounds in the simulator, with the same keys and seeds."""
         agreement = self.roster.agreement(entries)
         seats = {name: KeyedParticipant(agreement, self.credentials[name].identity) for name in self.credentials}
         for number in range(1, rounds + 1):
@@ -171,7 +169,7 @@ def _answer(message, **records):
 
 
 def asked(fleet, entries, number, kind="train"):
-    """Returns what a strategy sends in a round."""
+    """Returns the messages that a strategy sends in a round."""
     content = RecordDict(
         {"arrays": ArrayRecord({"w": Array(np.zeros(entries))}), "config": ConfigRecord({"server-round": number})}
     )

@@ -1,11 +1,11 @@
-"""Numeric auditor: what a coalition can compute, measured on recorded runs with real keys.
+"""Numeric auditor: measures what a coalition can compute, on recorded runs with real keys.
 
-It shares no code with `tacit.auditing` and knows no symbols. A run is taken as a linear map. Every unknown (an honest
-party's vector, a mask stream, a random start, a draw of noise) is shifted in one entry of its own, everything is run
-again with the same randomness, and the difference of the two transcripts is the matrix of that map.
+It shares no code with `tacit.auditing` and uses no symbols. A run is treated as a linear map. Every unknown (an honest
+party's vector, a mask stream, a random start, a draw of noise) is shifted in one entry of its own. The run is repeated
+with the same randomness, and the difference of the two transcripts is the matrix of the map.
 
-Mask streams are unknowns unless the coalition has their seed. It has what its members sampled, agreed on or received,
-what enough shares add up to, and what follows from those (`Secrets`).
+Mask streams are unknowns unless the coalition has their seed. The coalition has what its members sampled, agreed on or
+received, what it can reconstruct from shares, and what follows from these (`Secrets`).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tacit.runtime.simulation.simulator import Simulation
 BITS = 64
 """Bits of the ring of measured runs. Differences are then exact to about 1e-15 of the clip."""
 EXACT = 1e-7
-"""How much of a unit vector may be missing from what can be computed, squared."""
+"""Largest squared distance of a unit vector from the computable space at which the vector counts as computable."""
 NEGLIGIBLE = 1e-9
 """Singular values below this part of the largest count as zero."""
 
@@ -109,17 +109,18 @@ class Seen:
 
 
 def run(question: Question, base: Any, shifts: Shifts, secrets: Secrets, bits: int | None = BITS) -> Seen:
-    """Runs the rounds of a question, and returns what the coalition sees.
+    """Runs the rounds of a question, and returns the view of the coalition.
 
     Args:
-        question: What is asked.
+        question: The question.
         base: The vectors, by party and round.
         shifts: The unknowns to shift.
-        secrets: Where secrets are recorded.
+        secrets: Receives the secrets of the run.
         bits: Bits of the ring; None for those agreed on.
     """
     simulation, seen = question.simulate(shifts.entries, bits), Seen()
     shifts.drawn.clear()
+    shifts.noisy = bool(question.noise)
     for number in range(1, question.rounds + 1):
         shifts.round, updates = number, {}
         first = number if question.drift == "free" else 1
@@ -129,14 +130,14 @@ def run(question: Question, base: Any, shifts: Shifts, secrets: Secrets, bits: i
                 vector[place] += shifts.step
             updates[party] = Update(vector)
         with instrumented(secrets, shifts), contextlib.suppress(TacitError):
-            simulation.average(updates)  # a round that is aborted is seen as far as it came
+            simulation.average(updates)  # An aborted round is recorded up to that point.
         assert simulation.last is not None
         read(question, simulation.last.transcript, number, seen)
     return seen
 
 
 def read(question: Question, transcript: Any, number: int, seen: Seen) -> None:
-    """Adds the messages of a round that members sent or received, or heard on links that are not sealed."""
+    """Adds the messages of a round that members sent or received, or recorded on open links."""
     ring = transcript.ring()
     seen.scale = ring.scale
     seen.transcripts.append(transcript)
@@ -161,7 +162,7 @@ def read(question: Question, transcript: Any, number: int, seen: Seen) -> None:
 
 @dataclass
 class Measured:
-    """What a coalition sees, as a matrix: a row for each vector that it saw, a column for each unknown."""
+    """View of a coalition as a matrix, with a row for each vector that it saw and a column for each unknown."""
 
     question: Question
     columns: list[tuple[Any, ...]]
@@ -175,20 +176,23 @@ class Measured:
 
     @property
     def inputs(self) -> list[tuple[str, int]]:
-        """Whose vector each input column is, and of which round."""
+        """Owner and round of the vector of each input column."""
         return [(name[1], name[2]) for name in self.columns if name[0] == "input"]
 
     def combinations(self) -> Any:
-        """Returns an orthonormal basis of the linear combinations of honest vectors that can be computed.
+        """Returns an orthonormal basis of the linear combinations of honest vectors that the coalition can compute.
 
-        A vector with its noise counts as the vector: how much the noise hides is for `bits`.
+        A vector with its noise counts as the vector; `bits` measures how much the noise hides. In each round the noise
+        differs, and so does the vector.
         """
-        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind("input"))
+        kind = "noise" if self.question.noise and self.question.rounds > 1 else "input"
+        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind(kind))
 
     def recipes(self) -> dict[str, tuple[Any, int]]:
-        """Returns, of all who are exposed, the shortest factors of what was seen that give a vector, and its round.
+        """Returns for each exposed party the shortest factors that combine the view to its vector, and the vector's
+        round.
 
-        With noise, what can be exposed is what a party encoded: its vector with the noise of one round.
+        With noise, only the encoded vector can be exposed: the vector with the noise of one round.
         """
         kind = "noise" if self.question.noise else "input"
         names = [name for name in self.columns if name[0] == kind]
@@ -199,12 +203,21 @@ class Measured:
         places = [place for place in range(len(names)) if known[place] > 1 - EXACT]
         return {names[place][1]: (factors[place] @ free, names[place][2]) for place in reversed(places)}
 
+    def merge_releases(self, releases: int) -> "Measured":
+        """Returns what could be seen if all releases of a vector had one noise, as much as their mean has at least."""
+        names = list(dict.fromkeys(name[:3] if name[0] == "noise" else name for name in self.columns))
+        rows = np.zeros((len(self.rows), len(names)))
+        for place, name in enumerate(self.columns):
+            rows[:, names.index(name[:3] if name[0] == "noise" else name)] += self.rows[:, place]
+        question = replace(self.question, noise=self.question.noise / releases**0.5)
+        return replace(self, question=question, columns=names, rows=rows)
+
     def exposed(self) -> list[str]:
-        """Returns whose vector can be computed, of any round."""
+        """Returns the parties of which a vector can be computed, in any round."""
         return sorted(self.recipes())
 
     def bits(self) -> dict[str, float]:
-        """Returns by how many bits the best linear estimate of an entry is better than the prior; inf if exact."""
+        """Returns by how many bits the best linear estimate of an entry improves on the prior; inf if it is exact."""
         prior = self.question.prior or self.clip / np.sqrt(3)
         spread = [prior * self.of_kind("input"), self.of_kind("start") / np.sqrt(12)]
         spread += [self.question.noise * self.of_kind("noise")]
@@ -216,7 +229,8 @@ class Measured:
         return found
 
     def smallest_group(self) -> int:
-        """Returns the fewest parties whose vectors have the same factors in all that can be computed, or all."""
+        """Returns the fewest parties whose vectors have equal factors in everything that can be computed, or all
+        parties."""
         basis = self.combinations()
         there = [place for place in range(basis.shape[1]) if np.abs(basis[:, place]).max(initial=0) > EXACT]
         return min(
@@ -243,13 +257,13 @@ def measure(question: Question, dtype: Any = np.float64) -> Measured:
         if name[1] in question.coalition or (name[0] == "mask" and name[1] in known):
             continue
         unit = float(MASK_STEP) if name[0] == "mask" else plain.scale * shifts.starts.get(place, shifts.step)
-        if name[0] == "input":  # by how much it was shifted, as far as the type of the vector has it
+        if name[0] == "input":  # The shift, as far as the vector's type represents it.
             old = base[question.names.index(name[1])][name[2] - 1][place]
             unit = plain.scale * (float(dtype(old + dtype(shifts.step))) - float(old))
         columns.append(name)
         kept.append([(int(shifted.vectors[key][place]) - int(plain.vectors[key][place])) / unit for key in keys])
     rows = np.array(kept).reshape(len(columns), len(keys)).T
-    _, first = np.unique(rows, axis=0, return_index=True)  # what was seen twice tells nothing more
+    _, first = np.unique(rows, axis=0, return_index=True)  # Repeated rows add no information.
     told = [place for place in sorted(first) if rows[place].any()]
     return Measured(question, columns, rows[told], [keys[place] for place in told], clip)
 
@@ -263,20 +277,20 @@ def draw_vectors(question: Question, entries: int, size: float, dtype: Any) -> A
 def recovery_errors(
     measured: Measured, party: str, size: float, dtype: Any = np.float64, recipe: Any = None
 ) -> tuple[float, float]:
-    """Returns how far off a recovered vector is, relative to its size, in a run with the ring agreed on.
+    """Returns the relative error of a recovered vector, in a run with the agreed ring.
 
-    Two runs with the same randomness differ in the honest vectors alone: what masks and members' own vectors add, the
-    coalition can subtract, since the factors make all that it does not know vanish.
+    Two runs with the same randomness differ only in the honest vectors. The coalition can subtract the contribution of
+    masks and members' own vectors, because in a recipe all of its unknowns cancel.
 
     Args:
-        measured: What the coalition sees.
-        party: Whose vector to recover.
+        measured: The view of the coalition.
+        party: The party whose vector is recovered.
         size: The largest entry of vectors.
         dtype: Their type.
-        recipe: Another recipe for the vector, as a report has it.
+        recipe: Another recipe for the vector, as in a report.
 
     Returns:
-        The error of the measured recipe, and that of the other one (0 if there is none).
+        The error of the measured recipe, and that of the other one (0 without one).
     """
     question, entries = measured.question, 8
     base = draw_vectors(question, entries, size, dtype)
@@ -284,7 +298,7 @@ def recovery_errors(
     zero[[question.names.index(each) for each in question.honest]] = 0
     seen, without = (run(question, vectors, Shifts(entries, 0.0), Secrets(), bits=None) for vectors in (base, zero))
     factors, number = measured.recipes()[party]
-    element = f"i{seen.transcripts[0].ring().element_bytes}"  # differences wrap around in the ring
+    element = f"i{seen.transcripts[0].ring().element_bytes}"  # Differences wrap around in the ring.
     rows = [(seen.vectors[key] - without.vectors[key])[:entries].astype(element) for key in measured.keys]
     truth = base[question.names.index(party), number - 1 if question.drift == "free" else 0]
     found = [factors @ np.array(rows, dtype=np.float64) / seen.scale]
@@ -294,7 +308,8 @@ def recovery_errors(
 
 
 def worst_case(question: Question) -> list[str]:
-    """Returns who can be exposed in one round by dropouts of honest parties: offline, or after all but their vector."""
+    """Returns the parties that dropouts of honest parties can expose in one round: offline, or after all but their
+    vector."""
     choice, found = find(question.protocol).choice, set()
     kinds: list[dict[str, Any] | None] = [None, {"action": "silence"}]
     if choice is not None:

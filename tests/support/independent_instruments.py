@@ -30,10 +30,10 @@ class Secrets:
     split: list[tuple[bytes, int, frozenset[bytes]]] = field(default_factory=list)
     """A secret, its threshold, and its shares."""
     sealed: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """For each ciphertext, its key and what is in it."""
+    """The key and the plaintext of each ciphertext."""
 
     def handle(self, party: str, *secrets: bytes) -> None:
-        """Notes that a party has some secrets."""
+        """Records that a party has some secrets."""
         for secret in secrets:
             self.handled.setdefault(secret, set()).add(party)
 
@@ -62,33 +62,35 @@ class Shifts:
 
     entries: int
     step: float
-    """By how much vectors and noise are shifted."""
+    """Amount by which vectors and noise are shifted."""
     active: bool = False
     columns: dict[tuple[Any, ...], int] = field(default_factory=dict)
     drawn: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    """How often each party drew something of each kind in each round."""
+    """Number of draws of each kind by each party in each round."""
     starts: dict[int, float] = field(default_factory=dict)
-    """By how much each random start was shifted, by its entry."""
+    """Shift of each random start, by its entry."""
     round: int = 0
+    noisy: bool = False
+    """Whether parties act as with noise: they encode a vector once, and not again for each attempt."""
     whole: tuple[Any, ...] | None = None
-    """The only unknown to shift, in all of its entries, where entries differ."""
+    """The only unknown to shift, in all of its entries; for settings that treat entries differently."""
 
     def column(self, *name: Any) -> Any:
-        """Returns the entry of an unknown, or all entries; None if it is not to be shifted now."""
+        """Returns the entry of an unknown, or all entries; None if it is not shifted now."""
         place = self.columns.setdefault(name, len(self.columns))
         if self.whole is not None:
             return slice(None) if name == self.whole else None
         return place if self.active and place < self.entries else None
 
     def next_column(self, kind: str, party: str) -> Any:
-        """Returns the entry of what a party draws next."""
+        """Returns the entry of a party's next draw."""
         count = self.drawn[kind, party, self.round] = self.drawn.get((kind, party, self.round), 0) + 1
         return self.column(kind, party, self.round, count)
 
 
 @contextmanager
 def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
-    """Records secrets, and shifts mask streams, random starts and noise, in every round that runs meanwhile."""
+    """Records secrets, and shifts mask streams, random starts and noise, in all rounds inside the block."""
     real: dict[str, Callable[..., Any]] = {
         name: getattr(RealSuite, name)
         for name in ("__init__", "seed", "public", "agree", "pairwise", "seal", "mask", "stream", "share", "recover")
@@ -160,7 +162,7 @@ def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
     def start(self: Any, name: str, length: int) -> Any:
         drawn = np.array(start_real(self, name, length))
         if (place := shifts.next_column("start", self.owner)) is not None:
-            # Within [0, 1), for which there is room in the ring, and by a half either way.
+            # The result stays in [0, 1), which the ring can represent; the shift is a half in either direction.
             shifts.starts[place] = 0.5 if drawn[place] < 0.5 else -0.5
             drawn[place] += shifts.starts[place]
         return drawn
@@ -172,12 +174,13 @@ def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
             stack.enter_context(patch.object(RealSuite, name, call))
         stack.enter_context(patch.object(FixedPoint, "_encode_noisy", encode_noisy))
         stack.enter_context(patch.object(FixedPoint, "add_noise", add_noise))
+        stack.enter_context(patch.object(FixedPoint, "draws", property(lambda _: shifts.noisy)))
         stack.enter_context(patch.object(RecordingEntropy, "secret_vector", start))
         yield
 
 
 def byte_strings(value: Any) -> Iterator[bytes]:
-    """Yields every byte string in a message, however deep."""
+    """Yields every byte string in a message, at any depth."""
     if isinstance(value, bytes | memoryview):
         yield bytes(value)
     elif isinstance(value, Mapping):

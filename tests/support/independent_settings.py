@@ -11,9 +11,9 @@ from tacit.core.suite import ONLOOKER, SERVER
 from tacit.protocols import find
 
 SHARES = {"secagg": 0.28, "admm": 0.2, "cesar": 0.17, "pushsum": 0.17, "gossip": 0.09, "fedavg": 0.09}
-"""How often each protocol is asked about."""
+"""Probability of each protocol in a question."""
 LEAST_CLIP = {"admm": -2, "pushsum": 1}
-"""Powers of ten, where λ⁰ and y are beside the entries in one ring, and rounding would decide."""
+"""Powers of ten. λ⁰ and y share the ring with the entries, so with a smaller clip rounding would decide."""
 NEARLY = 8.0
 """Bits from which an entry counts as nearly exposed, as docs/audit.md has it."""
 SAFE = ("holds", "nothing_found")
@@ -28,7 +28,7 @@ def draw_question(number: int) -> Question:
         try:
             question.simulate(1, None, noise=True)
         except ConfigError:
-            continue  # settings that no round can have
+            continue  # No round is possible with these settings.
         return question
 
 
@@ -160,7 +160,7 @@ def _draw_pushsum(source: Any, parties: int) -> dict[str, Any]:
 
 @dataclass
 class Comparison:
-    """Where two answers to one question differ. Each difference is a code and what it is about."""
+    """Differences between two answers to one question. Each has a code and a subject."""
 
     question: Question
     measured: Measured
@@ -169,7 +169,7 @@ class Comparison:
 
     @property
     def unsafe(self) -> list[tuple[str, Any]]:
-        """The differences in which the audit promises more than holds."""
+        """The differences in which the audit claims more privacy than there is."""
         return [each for each in self.differences if each[0].startswith("unsafe")]
 
     def add(self, code: str, about: Any) -> None:
@@ -177,22 +177,22 @@ class Comparison:
         self.differences.append((code, about))
 
     def recode(self, old: str, new: str) -> None:
-        """Gives differences of one code another."""
+        """Replaces the code of some differences."""
         self.differences = [(new if code == old else code, about) for code, about in self.differences]
 
 
 def compare(question: Question, dtype: Any = np.float64) -> Comparison:
-    """Puts a question to both auditors."""
+    """Asks both auditors the same question."""
     found = Comparison(question, measure(question, dtype))
     measured, exposed = found.measured, set(found.measured.exposed())
     try:
         report = question.audit()
     except ConfigError as error:
-        found.verdict = "refused"  # no round ended with an average, or too many rounds of a sparse graph
+        found.verdict = "refused"  # No round ended with an average, or there are too many rounds of a sparse graph.
         found.add("refused", str(error)[:60])
         return found
     except NotLinear:
-        # Secret factors are measured as if they were known: the audit may decline only if that exposes somebody.
+        # Secret factors are measured as if they were known. The audit may decline only if that exposes a party.
         found.verdict = "declined"
         if not exposed:
             found.add("cautious", "declined")
@@ -204,15 +204,19 @@ def compare(question: Question, dtype: Any = np.float64) -> Comparison:
     for party in sorted(set(report.exposed) - exposed):
         found.add("not recovered", party)
     both = sorted(party for party in exposed & set(report.exposed) if hasattr(report.exposed[party], "recover"))
-    if question.drift == "static" and both:  # of very many rounds, a report has no recipe that can be replayed
+    if question.drift == "static" and both:  # For very many rounds, a report has no recipe that can be replayed.
         size = measured.clip / 16 / 10.0 ** (question.seed % 5)
-        mine, theirs = recovery_errors(measured, both[0], size, dtype, report.exposed[both[0]])
-        if theirs > 100 * mine + 1e-6:
-            found.add("recipe", (both[0], mine, theirs))
+        try:
+            mine, theirs = recovery_errors(measured, both[0], size, dtype, report.exposed[both[0]])
+        except ConfigError:
+            found.add("session" if "neighbours" in question.options else "no recipe", both[0])
+        else:
+            if theirs > 100 * mine + 1e-6:
+                found.add("recipe", (both[0], mine, theirs))
     _compare_bits(found, report)
     _explain_bits(found)
-    group = 1 if report.nearly else measured.smallest_group()  # who is nearly exposed stands out
-    # A sum of so many shows no more bits of one of them than this.
+    group = 1 if report.nearly else measured.smallest_group()  # A nearly exposed party stands out.
+    # A sum of that many vectors shows at most this many bits of one.
     most = max(report.bits.values(), default=0.0) - 1e-6
     group = next((size for size in range(group, 1, -1) if 2 ** (2 * most) <= size / (size - 1)), 1)
     if group != report.smallest_group:
@@ -223,7 +227,7 @@ def compare(question: Question, dtype: Any = np.float64) -> Comparison:
 
 
 def _compare_bits(found: Comparison, report: Any) -> None:
-    """Compares bits, where they are not so many that rounding decides, which is not measured."""
+    """Compares bits, unless they are so many that rounding, which is not measured, decides."""
     bits = found.measured.bits()
     for party, mine in bits.items():
         theirs = report.bits.get(party)
@@ -241,26 +245,27 @@ def _compare_bits(found: Comparison, report: Any) -> None:
 
 
 def _explain_bits(found: Comparison) -> None:
-    """Gives differences in bits another code where one of two things that the audit adds explains all of them."""
+    """Changes the code of differences in bits that one of two additions of the audit explains."""
     codes, question = {code for code, _ in found.differences}, found.question
     if "unsafe: bits" in codes:
-        # Rounding counts as noise in the audit, and a measured run has none: ask again with a ring as fine.
+        # The audit treats rounding as noise, and a measured run has none: repeat with a ring of the same resolution.
         again = Comparison(question, found.measured)
         _compare_bits(again, replace(question, options=question.options | {"bits": BITS}).audit())
         if not again.unsafe:
             found.recode("unsafe: bits", "rounding")
     releases = question.simulate(1).agreement.terms.releases
-    if "more bits" in codes and question.noise and releases > 1:
-        # Parties draw other noise for each weight of a neighbour. The audit lets a coalition have all of them.
-        averaged = replace(found.measured, question=replace(question, noise=question.noise / releases**0.5))
-        again = Comparison(question, averaged)
-        _compare_bits(again, question.audit())
-        if not again.differences:
+    if codes & {"more bits", "not recovered"} and question.noise and releases > 1:
+        # Parties draw other noise for each weight of a neighbour. The audit takes all of them for one that is smaller.
+        merged, report = found.measured.merge_releases(releases), question.audit()
+        again = Comparison(question, merged)
+        _compare_bits(again, report)
+        if not again.differences and set(merged.exposed()) == set(report.exposed):
             found.recode("more bits", "releases")
+            found.recode("not recovered", "releases")
 
 
 def draw_sparse_question(number: int, most_rounds: int = 3) -> Question:
-    """Returns a question of a number on nodes that share some of their entries."""
+    """Returns question number `number` about nodes that share some of their entries."""
     source = np.random.default_rng([2027, number])
     while True:
         protocol = "cesar" if source.random() < 0.75 else "gossip"
@@ -283,7 +288,7 @@ def draw_sparse_question(number: int, most_rounds: int = 3) -> Question:
 
 
 def draw_small_round(number: int) -> Question:
-    """Returns a question of a number on one round of few parties, whose dropouts can all be tried."""
+    """Returns question number `number` about one round of few parties, for which all dropouts can be tried."""
     source = np.random.default_rng([2028, number])
     while True:
         protocol = str(source.choice(["secagg", "secagg", "cesar", "fedavg"]))

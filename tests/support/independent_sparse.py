@@ -1,8 +1,9 @@
-"""Sparse exchange between neighbours, from the papers: at which entries a coalition can compute a neighbour's.
+"""Sparse exchange between neighbours, from the papers: the entries of a neighbour that a coalition can compute.
 
 At each entry, node k learns the weighted sum over those of its neighbours that selected it: in CESAR (paper 004,
-Algorithm 3 and Section 3.4.2) if they are more than s, in D-PSGD one by one. So entries differ only in who selected
-them, in which round. Entries with the same pattern are decided once, so that 100,000 of them take no longer than a few.
+Algorithm 3 and Section 3.4.2) only if they are more than s, in D-PSGD one by one. So entries differ only in who
+selected them, in which round. Entries with the same pattern are analysed once, so 100,000 of them take no longer than a
+few.
 """
 
 import math
@@ -20,13 +21,13 @@ from tacit.vectors import index_sets
 
 @dataclass
 class Pattern:
-    """Entries that fare alike: how many, and the combinations of honest vectors that are seen of them."""
+    """Entries with the same selections: their number, and the combinations of honest vectors that are seen of them."""
 
     places: Any
     rows: Any
 
     def exposed(self) -> Any:
-        """Returns which honest parties' entries follow."""
+        """Returns which honest parties' entries can be computed."""
         return np.sum(row_space(self.rows) ** 2, axis=0) > 1 - EXACT
 
 
@@ -34,9 +35,9 @@ def patterns(question: Question, entries: int, vectors: Any = None) -> list[Patt
     """Returns what a coalition sees of vectors of some length, by the selections of a run.
 
     Args:
-        question: What is asked: of `gossip` or `cesar`, without faults but parties that are silent throughout.
+        question: The question, about `gossip` or `cesar`, without faults except parties that send nothing throughout.
         entries: The length of the vectors.
-        vectors: The vectors, by party; random ones unless given.
+        vectors: The vectors, by party; random ones by default.
     """
     simulation = question.simulate(entries, None)
     terms, names = simulation.agreement.terms, question.names
@@ -66,7 +67,7 @@ def patterns(question: Question, entries: int, vectors: Any = None) -> list[Patt
 
 
 def selections(question: Question, transcript: Any, entries: int) -> dict[str, Any]:
-    """Returns what each party selected, as it told its neighbours; nothing of who told none."""
+    """Returns each party's selection, as it sent it to its neighbours; parties that sent none are left out."""
     found: dict[str, Any] = {}
     share, topk = question.options["share"], question.options.get("sparsifier") == "topk"
     for party in question.names:
@@ -76,7 +77,7 @@ def selections(question: Question, transcript: Any, entries: int) -> dict[str, A
                 continue
             if topk:
                 found[party] = index_sets.decode_mask(told, entries)
-            else:  # each entry with probability α, by a uniform word of 32 bits
+            else:  # Each entry with probability α, by a uniform word of 32 bits.
                 found[party] = RealSuite.words(told, entries) < math.ceil(share * 2**32)
     return found
 
@@ -92,7 +93,7 @@ def sums_at(question: Question, terms: Any, k: int, select: Any) -> list[Any]:
 
 
 def check_average(question: Question, terms: Any, k: int, masks: Any, vectors: Any, outcome: Any) -> None:
-    """Checks, with the average that node k had in a run, that it has seen the sums that `sums_at` says."""
+    """Checks with the average of node k in a run that it saw the sums of `sums_at`."""
     party, entries = question.names[k], len(vectors[k])
     near = [i for i in terms.graph[k] if question.names[i] in masks]
     there = np.array([masks[question.names[i]] for i in near]).reshape(len(near), entries)
@@ -104,15 +105,15 @@ def check_average(question: Question, terms: Any, k: int, masks: Any, vectors: A
 
 
 def exposed_fractions(question: Question, found: list[Pattern], entries: int) -> dict[str, float]:
-    """Returns which part of each honest party's entries is exposed, of those of whom any is."""
+    """Returns the fraction of exposed entries for each honest party that has any."""
     total = sum(len(each.places) * each.exposed() for each in found) / entries
     return {party: float(part) for party, part in zip(question.honest, total, strict=True) if part > 0}
 
 
 def measure_entries(question: Question, entries: int) -> Any:
-    """Returns which entries of which honest party follow, measured: every unknown is shifted in a run of its own.
+    """Returns which entries of which honest party can be computed, by shifting every unknown in a separate run.
 
-    It takes a run for each mask, and is for few parties: it checks that masks hide what `sums_at` takes them to hide.
+    It takes a run for each mask, so it is for few parties. It checks the assumption of `sums_at` about what masks hide.
     """
     clip = question.simulate(1).agreement.settings.clip
     shifts, secrets = Shifts(entries, clip / 16), Secrets()
@@ -137,7 +138,8 @@ def measure_entries(question: Question, entries: int) -> Any:
 
 
 def sent_entries(question: Question, masks: dict[str, Any], key: Any) -> Any:
-    """Returns which entries a message has: those its sender selected and, in CESAR, enough others of the receiver's."""
+    """Returns which entries a message has: those its sender selected and, in CESAR, enough other neighbours of the
+    receiver."""
     _, _, sender, to, _, _ = key
     if question.protocol == "gossip":
         return masks[sender]

@@ -1,12 +1,12 @@
-"""A second opinion on audits: the deployed code with real keys, on numbers modulo a prime.
+"""A second implementation of the audit: the deployed code with real keys, on numbers modulo a prime.
 
-An entry of a vector is here a row of numbers modulo a prime, its lanes, and those of inputs, masks and secret vectors
-are random. So there are no symbols: whatever a coalition can work out of what it sees by adding and scaling is a row
-in the span of rows that it sees, and a row that is not to be found there by Gauss's algorithm cannot be worked out.
-That is wrong with a probability of about one in 2^31 for each lane to spare.
+An entry of a vector is here a row of numbers modulo a prime, its lanes. The lanes of inputs, masks and secret vectors
+are random. So there are no symbols: whatever a coalition can compute from its view by adding and scaling is a row in
+the span of the rows that it sees. A row outside that span, by Gaussian elimination, cannot be computed. Each spare lane
+makes a wrong answer less likely by a factor of about 2^31.
 
-What a coalition sees is found out from bytes: those that were delivered to its members, those that were drawn by them,
-and those in boxes to which it has the key, by one of the two private keys that agreed on it or by enough shares.
+The view of a coalition is derived from bytes: those delivered to its members, those drawn by them, and those in boxes
+for which it has the key, from one of the two private keys that agreed on it or from enough shares.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ from tacit.runtime.simulation.simulator import NONCE_BYTES, Simulation, entropy_
 
 PRIME = 2**31 - 1
 MARK = 0x7AC17 << 32
-"""What is added to a lane where it is packed, so that no other bytes are taken for lanes."""
+"""Number added to a lane when it is packed, so that no other bytes are read as lanes."""
 SPARE = 8
-"""Lanes beyond those that are needed."""
+"""Number of lanes beyond the necessary ones."""
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ SPARE = 8
 
 @lru_cache(maxsize=4096)
 def residue(number):
-    """Returns a number modulo the prime. A float is the simple fraction it stands for, as 0.1 is a tenth."""
+    """Returns a number modulo the prime. A float stands for the simple fraction nearest to it, such as 1/10 for 0.1."""
     if isinstance(number, float):
         simple = Fraction(number).limit_denominator(10**6)
         number = simple if float(simple) == number else Fraction(number)
@@ -53,7 +53,7 @@ def residue(number):
 
 
 class Lanes:
-    """One entry of a vector: a row of numbers modulo the prime, all of which fare alike."""
+    """One entry of a vector: a row of numbers modulo the prime, all treated alike."""
 
     __slots__ = ("row",)
 
@@ -77,7 +77,7 @@ class Lanes:
     __rmul__ = __mul__
 
     def __repr__(self):
-        return f"Lanes({self.row.tolist()})"  # in full, for journals tell updates apart by it
+        return f"Lanes({self.row.tolist()})"  # In full, because journals distinguish updates by this text.
 
 
 def entries_of(rows):
@@ -88,7 +88,7 @@ def entries_of(rows):
 
 
 def expanded(key, length, width):
-    """Returns the rows that follow from a key: the mask stream of its bytes, modulo the prime."""
+    """Returns the rows that a key expands to: the mask stream of its bytes, modulo the prime."""
     return (masks.stream(key, length * width, 8) % PRIME).astype(np.int64).reshape(length, width)
 
 
@@ -96,7 +96,7 @@ class PrimeRing(Ring):
     """Vectors of lanes."""
 
     def __init__(self, entries, width, sizes=None):
-        """Takes how many entries and lanes there are and, for choices by size, how large the entries are."""
+        """Takes the numbers of entries and lanes and, for selections by size, the sizes of the entries."""
         self.entries, self.width, self.sizes = entries, width, sizes
         self.length, self.element_bytes, self.dumped_bytes = entries + 1, 8 * width, 8 * width
 
@@ -154,7 +154,7 @@ class PrimeRing(Ring):
         return entries_of(rows)
 
     def rows(self, data):
-        """Returns the rows that were packed, or None if the bytes are of something else."""
+        """Returns the rows that were packed; None for other bytes."""
         if len(data) % self.element_bytes:
             return None
         numbers = np.frombuffer(data, dtype="<i8") - MARK
@@ -163,9 +163,9 @@ class PrimeRing(Ring):
 
 
 def eliminated(rows, pivots, width):
-    """Clears the first columns by Gauss's algorithm, with pivots among the first rows only.
+    """Eliminates the first columns by Gauss's algorithm, with pivots among the first rows only.
 
-    Returns the rows, of which as many come first as there are pivots, and that number.
+    Returns the rows, with the pivot rows first, and the number of pivots.
     """
     rows, top = rows.copy(), 0
     for column in range(width):
@@ -180,29 +180,29 @@ def eliminated(rows, pivots, width):
     return rows, top
 
 
-# --- parties whose every secret is written down -------------------------------------------------------------------
+# --- parties that record every secret -----------------------------------------------------------------------------
 
 
 class Ledger:
-    """What was drawn, agreed on, sealed, shared, expanded and sent in a run, by everybody."""
+    """Everything that parties drew, agreed on, sealed, shared, expanded and sent in a run."""
 
     def __init__(self):
         self.held = defaultdict(set)
-        """The secrets that a party drew."""
+        """The secrets that each party drew."""
         self.private = {}
-        """The private key of a public one,"""
+        """The private key of each public key."""
         self.agreed = {}
-        """the two public keys behind a key that was agreed on,"""
+        """The two public keys behind each agreed key."""
         self.boxes = {}
-        """the key of a sealed box and all byte strings in it,"""
+        """The key of each sealed box, and all byte strings in the box."""
         self.shares = {}
-        """and the secret that a share is of, with the threshold."""
+        """The secret and the threshold of each share."""
         self.expanded = {}
-        """How many entries a seed was expanded to,"""
+        """The number of entries to which each seed was expanded."""
         self.used = defaultdict(set)
-        """and in which rounds."""
+        """The rounds in which each seed was used."""
         self.drawn = defaultdict(list)
-        """The secret vectors that a party drew, each with its round."""
+        """The secret vectors that each party drew, with their rounds."""
         self.sent = []
         """Round, sender, receiver and box of every envelope, and whether it was delivered."""
 
@@ -220,7 +220,7 @@ def byte_strings(value):
 
 
 class WrittenEntropy(SeededEntropy):
-    """Draws as ever, but secret vectors are lanes and are written down."""
+    """Entropy whose secret vectors are lanes, and are recorded."""
 
     def __init__(self, seed, written, width):
         super().__init__(seed)
@@ -237,7 +237,7 @@ class WrittenEntropy(SeededEntropy):
 
 
 class WrittenSuite(RealSuite):
-    """Real cryptography, all of which is written down."""
+    """Real cryptography, with a record of every operation."""
 
     def __init__(self, keys, entropy, ring, ledger, number):
         super().__init__(keys, entropy, ring)
@@ -295,7 +295,7 @@ class WrittenSuite(RealSuite):
 
 
 class WrittenParticipant(KeyedParticipant):
-    """A party that writes everything down."""
+    """A party that records everything."""
 
     def __init__(self, agreement, identity, ring, ledger, **where):
         super().__init__(agreement, identity, **where)
@@ -317,7 +317,7 @@ class WrittenParticipant(KeyedParticipant):
 
 
 class Numbers:
-    """Some rounds on numbers, and what coalitions can work out of them."""
+    """Some rounds on numbers, and what coalitions can compute from them."""
 
     def __init__(
         self,
@@ -335,7 +335,8 @@ class Numbers:
     ):
         """Takes a question as `tacit.audit` does, without the coalition.
 
-        `session` is another one than that of the keys, for a run with the same sparse circles as some other run.
+        `session` replaces the session that follows from the keys, for a run with the same sparse circles as another
+        run.
         """
         self.protocol, self.rounds, self.drift, self.seed = find(protocol), rounds, drift, seed
         names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
@@ -343,18 +344,18 @@ class Numbers:
         self._faults, problems = faults_from(faults, self.protocol, names)
         self._terms = terms_for(self.protocol, names, options | {"allow_leaks": True}, problems)
         self._kept = entries * len(names) * (rounds if drift == "free" else 1) + 1 + SPARE
-        """Lanes in which inputs are random. In those in front of them they are zero."""
+        """Number of lanes in which inputs are random. In the lanes before these, inputs are zero."""
         self._play(96)
 
     def _play(self, masking):
-        """Runs all rounds, with so many lanes in which there is nothing but masks, to see whether they cancel."""
+        """Runs all rounds, with `masking` lanes that contain only masks, which shows whether masks cancel."""
         self._masking, self.ledger, self.ended = masking, Ledger(), 0
         width = masking + self._kept
         self._ring = PrimeRing(self.entries, width)
         simulation = self._simulation(width)
         chance = np.random.default_rng([self.seed, 1])
         self.inputs = {}
-        """The rows of each party's vector, by round if they change."""
+        """The rows of each party's vector, by round if vectors change."""
         for number in range(1, self.rounds + 1):
             if number == 1 or self.drift == "free":
                 for party in self.parties:
@@ -362,13 +363,13 @@ class Numbers:
                     rows[:, :masking] = 0
                     self.inputs[party, number] = rows
             first = number if self.drift == "free" else 1
-            # Everybody knows by how much all entries grow. Without that, a sum would be told twice in the same bytes.
+            # All entries grow by a public amount in each round. Otherwise an equal sum would have the same bytes twice.
             brought = {party: Update(entries_of(self.inputs[party, first]) + number) for party in self.parties}
             try:
                 simulation.average(brought)
                 self.ended += 1
             except TacitError:
-                pass  # A round that was given up has shown something all the same.
+                pass  # An aborted round was still recorded.
             for passed in simulation.last.transcript:
                 address = passed.envelope.address
                 self.ledger.sent.append((number, address.sender, address.to, passed.envelope.sealed, passed.delivered))
@@ -391,9 +392,9 @@ class Numbers:
         return Simulation(agreement, seats, self.seed, self._faults, record=True, twin=True)
 
     def _grouped(self):
-        """Returns, by round, the first of the rounds that it is looked at together with.
+        """Returns for each round the first of the rounds with which it is analysed together.
 
-        Rounds have nothing in common but inputs, unless they have a mask in common, or parties keep vectors.
+        Rounds share only inputs, unless they share a mask, or parties keep vectors.
         """
         apart = self.protocol.state in (State, StarState, SecAggState)
         groups = {number: number if apart else 1 for number in range(1, self.rounds + 1)}
@@ -404,7 +405,8 @@ class Numbers:
         return groups
 
     def seen(self, coalition, rounds):
-        """Returns all seeds and keys that a coalition has after some rounds, and the packed vectors it sees in each."""
+        """Returns all seeds and keys that a coalition has after some rounds, and the packed vectors it sees in each
+        round."""
         ledger = self.ledger
         known = set().union(*(ledger.held[party] for party in coalition))
         vectors, held = defaultdict(set), defaultdict(set)
@@ -429,14 +431,15 @@ class Numbers:
                         held[secret].add(data)
                         known |= {secret} if len(held[secret]) >= threshold else set()
                     elif len(data) == SEED_BYTES:
-                        known.add(data)  # if it is a seed, it is one no longer
+                        known.add(data)  # A seed that was expanded is no longer counted as one.
                     elif data and self._ring.rows(data) is not None:
                         vectors[number].add(data)
 
     def exposed(self, coalition, rounds=None):
-        """Returns whose vectors a coalition can work out of all rounds, or of the first, and which part of the entries.
+        """Returns the parties whose vectors a coalition can compute from all rounds, or the first ones, and the exposed
+        fraction.
 
-        There is one part for each victim or, if vectors change, one for each round in which it is exposed.
+        There is one fraction for each victim or, if vectors change, one for each round in which it is exposed.
         """
         rounds = self.rounds if rounds is None else rounds
         groups = self._known(coalition, rounds)
@@ -444,7 +447,7 @@ class Numbers:
         if needed > self._masking:
             self._play(needed + 32)
             groups = self._known(coalition, rounds)
-        # What is left of rows in which no mask is left speaks of inputs only, so that rounds can be put together.
+        # Rows without masks depend on inputs only, so rounds can be combined.
         known = [row[self._masking :] for key in self.inputs if key[0] in coalition for row in self.inputs[key]]
         for group in groups:
             rows, top = eliminated(np.array(group), len(group), self._masking)
@@ -459,7 +462,7 @@ class Numbers:
     def _known(self, coalition, rounds):
         """Returns the rows that a coalition knows besides inputs, for each group of rounds.
 
-        Entries never mix, and so the one behind the vector, its weight, is left out.
+        Entries never mix, so the weight, which follows the vector, is left out.
         """
         ledger, ring, groups = self.ledger, self._ring, self._groups
         seeds, vectors = self.seen(coalition, rounds)

@@ -1,4 +1,4 @@
-"""A page that is served as `tacit ui` serves it, and visits to it."""
+"""The page as served by `tacit ui`, and browser visits to it."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 PROGRAM = (sys.executable, "-c", "from tacit.app.cli.main import main; main()")
 PATIENCE = 60_000
-"""Milliseconds that a machine with much else to do may take for anything."""
+"""Milliseconds that a busy machine may take for one operation."""
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def page_of(folder):
 
 
 class Visit:
-    """A visit to the page: opens addresses of it, and remembers what went wrong in the browser."""
+    """A visit to the page: opens its addresses, and records errors of the browser."""
 
     def __init__(self, browser, address, **options):
         self.base, self.token = address.split("/?token=")
@@ -33,7 +33,7 @@ class Visit:
         self.page.goto(address)
 
     def another(self):
-        """Returns another tab, which has no token yet."""
+        """Returns another tab without a token."""
         page = self.context.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))

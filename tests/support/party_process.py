@@ -1,7 +1,7 @@
 """A party in a process of its own: `python party_process.py ROSTER NAME PLACE PARTIES ROUNDS LOG`.
 
-Everybody brings zeros but for a number of its own, in its own place, so that an average tells who is in it with what.
-What is brought is in the log before it leaves, and what comes of it after.
+Each vector is zero except for a unique number at the party's own place, so that an average shows who contributed what.
+A vector is logged before it is sent, and the result of the round after it.
 """
 
 import json
@@ -25,7 +25,7 @@ with tacit.join(roster, me=name) as peer:
     peer.restore(np.zeros(int(parties)))  # as a program does that was killed between rounds
     while peer.rounds < int(rounds):
         vector = np.zeros(int(parties))
-        # No other number is ever brought by anybody.
+        # No other contribution ever has this number.
         vector[int(place)] = 1 + int(place) + (peer.rounds + 1) / 1024
         note(brought=vector[int(place)])
         try:

@@ -1,6 +1,6 @@
-"""A party in its own process that records every word: `recorded_party_process.py FOLDER NAME ENTRIES ROUNDS PROXY`.
+"""A party in its own process that records every message: `recorded_party_process.py FOLDER NAME ENTRIES ROUNDS PROXY`.
 
-It draws from the seeds that tests draw from, so that a simulation says the same.
+It uses the same seeds as the tests, so that a simulation sends the same messages.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What is cut off and rebuilt: every protocol, hardened modes included, small enough to be cut everywhere."""
+"""Cases for replay tests: every protocol and hardened mode, small enough to be interrupted at every point."""
 
 from dataclasses import dataclass, field
 
@@ -64,7 +64,7 @@ assert {case.protocol for case in CASES.values()} == set(REGISTRY), "a new proto
 
 
 def journals(case, faults=()):
-    """Returns, for each party, its seat and the journal of its second round, with what it was begun with."""
+    """Returns, for each party, its participant, the journal of its second round, and the inputs of that round."""
     watching = [Fault(action="restart", party=party, step=10_000) for party in case.simulation().agreement.everyone]
     simulation = case.simulation(faults=[*watching, *faults])
     for number in (1, 2):

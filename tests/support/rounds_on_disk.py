@@ -1,4 +1,4 @@
-"""Rounds between a few parties, one of which keeps everything in a folder and can be killed at any moment."""
+"""Rounds between a few parties, one of which keeps its state in a folder and can be killed at any moment."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ from tacit.runtime.simulation.simulator import Simulation
 ROUNDS = 2
 
 
-# Not forks of this process, which may have threads: of grpc, for one.
+# Not forked from this process, which may have threads, such as those of grpc.
 CLEAN = multiprocessing.get_context("forkserver")
 CLEAN.set_forkserver_preload(
     [
@@ -45,7 +45,7 @@ CLEAN.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol with its settings, and whose messages are lost in the second round."""
+    """A protocol with its settings, and the party whose messages are lost in the second round."""
 
     protocol: str
     options: dict = field(default_factory=dict)
@@ -53,11 +53,12 @@ class Case:
     parties: int = 3
     short: int = round_store.SHORT_STATE
     long: int = state_blobs.LONG
-    """Bytes from which on what is in a state has a file of its own, and a message is written before it is opened."""
+    """Length from which on state values have a file of their own, and messages are written before they are
+    decrypted."""
     entries: int = 3
     dtype: str = "<f8"
     junk: str = ""
-    """Of which kind the long parcels are that somebody sends besides, and that are thrown away."""
+    """Kind of long invalid messages that an intruder sends besides, and that are discarded."""
 
     def simulation(self):
         names = [f"p{place}" for place in range(self.parties)]
@@ -72,7 +73,7 @@ class Case:
 
 CASES = {
     "secagg": Case("secagg", {"threshold": 3}, lost="p2", parties=4),
-    "pushsum": Case("pushsum", {"masked": True}, short=10),  # so that its states are long ones
+    "pushsum": Case("pushsum", {"masked": True}, short=10),  # Short, so that its states count as long ones.
     "cesar": Case("cesar", {"share": 0.6}, lost="p2", dtype="<f4"),
     "parts": Case("secagg", {"threshold": 3}, lost="p2", parties=4, long=8),
     "masses": Case("pushsum", {"masked": True}, long=8),
@@ -80,20 +81,21 @@ CASES = {
 
 
 FRAME = struct.Struct(">?Q16s")
-"""What stands in front of a piece: whether it goes ahead, its length and its checksum."""
+"""Header of a log entry: whether it is the event of the next record, its length and its checksum."""
 
 
 class Junk:
-    """Long parcels of somebody who wants them to be taken for records, and knows how long the true ones are."""
+    """Long messages of an intruder that imitate records, with the lengths of the real ones."""
 
     KINDS = ("plain", "placed", "incarnation", "copied")
-    """Pieces under a key that all know, for any place or for their own; under what peers are told; and true ones."""
+    """Kinds of pieces: under a public key for any place or the right one; under the key that peers receive; and
+    copies."""
 
     def __init__(self, kind, store):
         self._kind, self._store, self._phase = kind, store, 0
 
     def sent(self, behind=None):
-        """Has a parcel staged, whose pieces begin behind as many bytes: those of the next record, if they are known."""
+        """Stages a message whose pieces begin at the offset of the next record, if it is known."""
         if not self._kind or not self._store._round.under_way:
             return
         self._phase += 1
@@ -105,7 +107,7 @@ class Junk:
         self._store.stage(bytes(gap) + pieces)
 
     def _pieces(self, place):
-        # Of nothing, of what is no record, and one that goes ahead of another.
+        # An empty entry, invalid records, and one that is stored as the event of the next record.
         for ahead, data in ((False, b""), (False, b"?"), (True, b"!"), *[(False, b"\xc0")] * 4):
             yield FRAME.pack(ahead, len(data), self._check(struct.pack(">?QQ", ahead, place, len(data)), data))
             yield data
@@ -117,13 +119,13 @@ class Junk:
 
 
 class Desk:
-    """A party with its folder: what a driver does for it.
+    """A party with its folder, and the actions of a driver for it.
 
-    A round is finished when it is over, or, where vectors count as long, when there is no next one.
+    A round is finished when it is over or, if vectors count as long, when there is no next one.
     """
 
     stores: ClassVar[list[RoundStore]] = []
-    """Those that were opened, for whoever has to close them."""
+    """Opened stores, to be closed by the caller."""
 
     def __init__(self, folder, place):
         agreement, self.lazy = place.agreement, state_blobs.LONG < LONG
@@ -145,7 +147,7 @@ class Desk:
 
     def begin(self, number, update, seed):
         if self.seat.number >= number:
-            return []  # that was before it was killed
+            return []  # This happened before the party was killed.
         self.journal, self.ending = Journal(), None
         return self._written(self.seat.begin(update, seed), update)
 
@@ -173,19 +175,19 @@ class Desk:
         if record is not None and len(self.journal.records) == 1:
             self.store.begin(record, update, self.seat.agreement.entries, over=self.lazy)
         elif record is not None:
-            if not self.lazy or record.event is None:  # otherwise the message itself is staged by now
+            if not self.lazy or record.event is None:  # Otherwise the message itself is already staged.
                 self.junk.sent(behind=sum(memoryview(part).nbytes for part in record.parts()))
             self.store.record(record)
         return [action for action in actions if isinstance(action, Post)]
 
 
-# --- where it is killed --------------------------------------------------------------------------------------------
+# --- points at which a party is killed -----------------------------------------------------------------------------
 
 
 class Steps:
-    """Counts what is done to the disk, and ends the process before a step, or half-way through what it writes.
+    """Counts disk operations, and ends the process before one of them, or in the middle of a write.
 
-    If the power fails, nothing is left of what no fsync has waited for.
+    On a power failure, everything that was not synchronised by fsync is lost.
     """
 
     def __init__(self, last, power=False):
@@ -238,7 +240,7 @@ class Steps:
 
 
 def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last):
-    """Does what it is asked for, in a process of its own."""
+    """Executes requests, in a process of its own."""
     place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)), junk=junk)
     steps = Steps(last, power)
     steps.watched()
@@ -255,7 +257,7 @@ def _sent(posts):
 
 
 def waits(round_):
-    """Returns which wait a round is in, none if it is in none, and how long that may take."""
+    """Returns the number of a round's current wait and its longest duration; 0 without a wait."""
     waiting = round_ is not None and round_.wait is not None
     return {"waits": round_.waits, "patience": round_.wait.patience} if waiting else {"waits": 0}
 
@@ -270,7 +272,7 @@ def _standing(desk, steps):
 
 
 class Remote:
-    """A desk in a process of its own, and in another when that is killed."""
+    """A desk in a process of its own, which is replaced when it is killed."""
 
     def __init__(self, folder, place, case, cuts=(), power=False):
         secrets = place.identity.signing.reveal(), place.identity.channel.reveal()
@@ -304,7 +306,7 @@ class Remote:
         self.deaths += 1
 
     def ask(self, *request):
-        """Asks until it is answered; returns what was said on the way."""
+        """Repeats a request until it is answered; returns the messages that were sent meanwhile."""
         while True:
             try:
                 self._pipe.send(request)
@@ -323,7 +325,7 @@ class Remote:
 
 
 class Here:
-    """A seat in this process, which asks for the same."""
+    """A participant in this process, with the same interface."""
 
     def __init__(self, seat):
         self.seat = seat
@@ -348,7 +350,7 @@ class Here:
 
 
 def played(case, desks, simulation):
-    """Plays all rounds; returns what was said, by address, and what whoever is on disk had after each."""
+    """Runs all rounds; returns the messages by address, and the stored state of the party on disk after each round."""
     said, queue = {}, deque()
 
     def ask(party, *request):
@@ -376,7 +378,7 @@ def played(case, desks, simulation):
 
 
 def same(found, expected):
-    """Says whether the same was said, with the same averages and states."""
+    """Says whether the messages, averages and states are equal."""
     for (party, average, state), (other, average_before, state_before) in zip(found[1], expected[1], strict=True):
         assert (party, state) == (other, state_before)
         np.testing.assert_array_equal(average, average_before)
@@ -384,13 +386,13 @@ def same(found, expected):
 
 
 def alone(case):
-    """Returns what happens without a disk."""
+    """Returns the result without a disk."""
     simulation = case.simulation()
     return played(case, {party: Here(seat) for party, seat in simulation.participants.items()}, simulation)
 
 
 def killed(case, victim, folder, cuts=(), power=False):
-    """Returns what happens with one party on disk, in lives that end at those steps, and that party."""
+    """Returns the result with one party on disk that is killed at the given steps, and that party."""
     simulation = case.simulation()
     remote = Remote(folder, simulation.participants[victim].rebuild(), case, cuts, power)
     desks = {party: remote if party == victim else Here(seat) for party, seat in simulation.participants.items()}

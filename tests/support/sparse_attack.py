@@ -1,7 +1,7 @@
-"""Attack of colluding receivers on a recorded round of `cesar`: their sums, compared at each entry.
+"""Attack of colluding receivers on a recorded round of `cesar`: a comparison of their sums at each entry.
 
-It shares no code with the audit. It opens what the colluding nodes received with their own keys, and takes their
-averages for the sums that they are.
+It shares no code with the audit. It decrypts what the colluding nodes received with their own keys, and derives sums
+from their averages.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ def recover_entries(outcome, coalition):
 
 
 def _read_selections(transcript, party, terms, entries):
-    """Returns what each neighbour of a party told it that it selects, a row for each party."""
+    """Returns the selections that a party received from its neighbours, one row per party."""
     signing, channel = transcript.holdings[party].identity
     keys = Keys(Identity(party, Secret(signing), Secret(channel)), transcript.agreement.roster)
     suite = RealSuite(keys, SeededEntropy(), transcript.ring())

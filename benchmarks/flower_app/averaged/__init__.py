@@ -1,1 +1,1 @@
-"""Nodes bring vectors that anybody can work out, and the server writes down their average."""
+"""Flower app whose nodes contribute known vectors, and whose server writes down their average."""

@@ -1,4 +1,4 @@
-"""Both apps."""
+"""The server app and the client app."""
 
 import json
 import time
@@ -17,13 +17,13 @@ server = ServerApp()
 
 
 def vector(place: int, entries: int) -> np.ndarray:
-    """Returns what a node brings."""
+    """Returns the vector of a node."""
     return np.random.default_rng(place).normal(size=entries).astype(np.float32)
 
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """Brings the node's vector."""
+    """Returns the node's vector as its model."""
     place, entries = int(context.node_config["partition-id"]), int(context.run_config["entries"])
     arrays = ArrayRecord({"w": Array(vector(place, entries))})
     return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
@@ -31,7 +31,7 @@ def train(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Runs rounds one by one, and writes down how each of them went."""
+    """Runs rounds one by one, and writes down the result of each."""
     config = context.run_config
     parties = flower.party(str(config["tacit-federation"]), "server").roster.names
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=len(parties), min_available_nodes=len(parties))
@@ -46,4 +46,4 @@ def main(grid: Grid, context: Context) -> None:
     report = Path(str(config["report"]))
     fresh = report.with_suffix(".new")
     fresh.write_text(json.dumps(found))
-    fresh.replace(report)  # so that it is there whole or not at all
+    fresh.replace(report)  # The file appears whole or not at all.

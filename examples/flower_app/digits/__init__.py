@@ -1,1 +1,1 @@
-"""Ten nodes learn to read digits, and the server sees only the sum of what they learnt."""
+"""Flower app: ten nodes learn to read digits, and the server sees only the sum of their models."""

@@ -1,4 +1,4 @@
-"""A node: as Flower has it, but for the mod, which keeps what was trained from leaving the node as it is."""
+"""The client app. Only the mod differs from a plain Flower app: the trained model never leaves the node unmasked."""
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -20,7 +20,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Says how good the model is, on samples that everybody has."""
+    """Returns the score of the model, on the test samples that all nodes share."""
     del context
     model = {name: array.numpy() for name, array in message.content["arrays"].items()}
     x, y = samples()

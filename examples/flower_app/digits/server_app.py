@@ -1,4 +1,4 @@
-"""The server: as Flower has it, but for the grid, which gives the strategy the average and nothing else."""
+"""The server app. Only the grid differs from a plain Flower app: it gives the strategy the average and nothing else."""
 
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -15,7 +15,7 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the rounds."""
     config = context.run_config
     nodes = len(list(grid.get_node_ids()))
-    # For a trial on one machine. Between machines everybody makes its own keys: tacit keygen.
+    # For a trial on one machine. Between machines every party makes its own keys: tacit keygen.
     flower.trial(config["tacit-federation"], config["tacit-protocol"], nodes)
     strategy = FedAvg(min_available_nodes=nodes)
     arrays = ArrayRecord({name: Array(array) for name, array in initial().items()})

@@ -8,12 +8,12 @@ RATE, STEPS = 0.2, 20
 
 
 def initial():
-    """Returns the model that everybody starts from."""
+    """Returns the initial model, which is the same for all nodes."""
     return {"weights": np.zeros((10, 64), np.float32), "bias": np.zeros(10, np.float32)}
 
 
 def samples(place=None, places=10):
-    """Returns the images and labels of one node, each of which has its own; without a place, those to test with."""
+    """Returns the images and labels of one node; without a place, the test images."""
     data = load("digits")
     if place is None:
         x, y = data.x_test, data.y_test
@@ -34,7 +34,7 @@ def trained(model, x, y):
 
 
 def accuracy(model, x, y):
-    """Returns the share of images that a model reads right."""
+    """Returns the share of images that a model classifies correctly."""
     return float((_probabilities(model["weights"], model["bias"], x).argmax(axis=1) == y).mean())
 
 

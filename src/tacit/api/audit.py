@@ -1,4 +1,4 @@
-"""The call: who can learn whose vector, for a protocol, parties and settings as people give them."""
+"""The function `audit`: computes whose vectors a coalition can recover under given settings."""
 
 import inspect
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tacit.api.option_types import AdmmAudit, CesarAudit, FedAvgAudit, GossipAudit, PushSumAudit, SecAggAudit
 
 Several: TypeAlias = int | Iterable[Party]
-"""Parties: how many, or their names."""
+"""The parties: their number, or their names."""
 Members: TypeAlias = Party | Iterable[Party]
-"""A coalition: one party, or several."""
+"""A coalition: the name of one party, or several."""
 Size: TypeAlias = int | None
 
 
@@ -102,37 +102,38 @@ def audit(
     stand_ins: Mapping[Party, Role] | None = None,
     **options: Any,
 ) -> Report | list[Report]:
-    """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list of them.
+    """Returns what a coalition can learn in some rounds: a `Report` if `coalition` is given, otherwise a list of them.
 
-    Settings are audited whether they leak or not. What chance decides is sampled with `seed`, and a report says of some
-    of the next seeds whether they expose anybody.
+    Settings are audited whether they leak or not. Random choices are sampled with `seed`. A report also says with which
+    of the next seeds some party is exposed.
 
     Args:
-        protocol: the protocol, or its name.
-        parties: number of parties, or their names.
-        coalition: the colluding parties, for a single report; also "server", and "eavesdropper", who hears the links.
-        coalition_size: size of all coalitions to report on; with a server, one party fewer. 1 without `coalition`.
-        rounds: number of rounds that the coalition observes.
-        drift: "static" for the same vectors in every round, which is the worst case, "free" for new ones, or the
-            standard deviation of an entry's change per round.
-        dropout: probability with which each party drops out of each round.
-        noise: standard deviation of the noise that each party adds to an entry in every round; a setting like others.
-        prior: standard deviation of the adversary's prior for an entry, which decides how many bits it learns.
-        sensitivity: distance by which one sample can move a vector, for ε; the setting `norm` unless given.
-        delta: δ at which ε is computed.
-        length: length of the vectors, for ε, for the number of exposed entries of sparse ones, and for the guards of
-            protocols that are not shipped; that of `vectors`, or 100,000, unless given.
-        seed: seed of all chance.
-        vectors: vectors by whose size entries are selected. Without them the audit assumes that parties select entries
-            independently of each other.
-        links: links that an eavesdropper hears, as pairs of names; all unless given.
-        sealed: False to ask what an eavesdropper would learn if links were not sealed.
-        faults: faults to inject, as in a simulation.
-        stand_ins: coroutines that run in the place of some parties' own, to audit a malicious party.
-        options: settings of the protocol.
+        protocol: The protocol, or its name.
+        parties: The number of parties, or their names.
+        coalition: The colluding parties. Names may include "server", and "eavesdropper", which records the links.
+        coalition_size: The size of the coalitions to report on; with a server, one party fewer. Default: 1.
+        rounds: The number of rounds that the coalition observes.
+        drift: Change of vectors between rounds: "static" (worst case), "free", or its standard deviation per entry.
+        dropout: The probability with which each party drops out of each round.
+        noise: The standard deviation of the noise that each party adds to every entry; it is also a setting.
+        prior: The standard deviation of the adversary's prior for an entry, which determines the bits that it learns.
+        sensitivity: The distance by which one sample can move a vector, for ε. Default: the setting `norm`.
+        delta: The δ at which ε is computed.
+        length: The length of the vectors, for ε and for sparse vectors. Default: that of `vectors`, or 100,000.
+        seed: The seed of all random choices.
+        vectors: The vectors by whose size entries are selected. Default: parties select entries independently.
+        links: The links that an eavesdropper records, as pairs of names. Default: all.
+        sealed: Whether links are encrypted. With False the report says what an eavesdropper on open links learns.
+        faults: Faults to inject, as in a simulation.
+        stand_ins: Coroutines that replace those of some parties, to audit malicious parties.
+        options: Settings of the protocol.
 
     Raises:
-        ConfigError: with everything that is wrong with the question.
+        ConfigError: With all problems of the arguments.
+
+    >>> import tacit
+    >>> sorted(tacit.audit("gossip", parties=4, coalition="p0").exposed)
+    ['p1', 'p2', 'p3']
     """
     names = named_parties(parties)
     brought: Any = vectors
@@ -164,13 +165,13 @@ def audit(
 BESIDE = tuple(
     name
     for name, each in inspect.signature(audit).parameters.items()
-    if each.kind is each.KEYWORD_ONLY and name != "noise"  # which is a setting
+    if each.kind is each.KEYWORD_ONLY and name != "noise"  # It is a setting too.
 )
-"""Parameters that are no options of a protocol."""
+"""Parameters of `audit` that are not settings of a protocol."""
 
 
 def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> Report | list[Report]:
-    """Returns the report on one coalition, or on all of a size."""
+    """Returns the report on one coalition, or the reports on all of a size."""
     every = coalitions_in_question(scope.protocol, scope.parties, members, size)
     for each in every:
         scope.check(each)
@@ -180,14 +181,14 @@ def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> R
 
 
 def _members(coalition: Any) -> tuple[Party, ...]:
-    """Returns the members of a coalition, of which a single one may be given as it is."""
+    """Returns the members of a coalition. A single name is a coalition of one."""
     if not isinstance(coalition, Iterable):
         raise ConfigError(f"coalition must be a list of names, or one name, not {coalition!r}")
     return (coalition,) if isinstance(coalition, str) else tuple(coalition)
 
 
 def named_parties(parties: Several) -> tuple[Party, ...]:
-    """Returns the names of parties, p0, p1, … if only their number is given."""
+    """Returns the names of parties: p0, p1, … if only their number is given."""
     if is_count(parties) and isinstance(parties, int | np.integer):
         return tuple(f"p{i}" for i in range(parties))
     names = tuple(parties) if isinstance(parties, Iterable) and not isinstance(parties, str | bytes) else ()

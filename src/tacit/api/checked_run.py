@@ -1,4 +1,4 @@
-"""A run whose settings were checked and audited: it averages models and warns of clipped and vanished entries."""
+"""A run with checked and audited settings: it averages models, and warns of clipped and vanishing entries."""
 
 import math
 import warnings
@@ -28,20 +28,22 @@ from tacit.vectors.ring_limits import BITS
 
 
 class NotAuditedWarning(UserWarning):
-    """The settings run by `allow_leaks=True`, and neither an audit nor an argument says what they expose."""
+    """Warns that `allow_leaks=True` runs settings without an audit or an argument, so it is not known what they
+    expose."""
 
 
 class ClippedWarning(UserWarning):
-    """Entries were clipped, so the average is not that of the vectors as given."""
+    """Warns that entries were clipped, so that the average is not that of the given vectors."""
 
 
 class VanishedWarning(UserWarning):
-    """Entries are so small that the ring rounds them to 0, so the average is not that of the vectors as given."""
+    """Warns that entries are so small that the ring rounds them to 0, so that the average is not that of the given
+    vectors."""
 
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """Checked settings for some parties, with the notes of their audit."""
+    """Checked settings for some parties, with the notes of the audit."""
 
     protocol: Protocol
     terms: Terms
@@ -49,7 +51,7 @@ class CheckedRun:
     adversary: int
     notes: tuple[str, ...]
     length: int = LENGTH
-    """Length of the vectors that were audited."""
+    """Length of the audited vectors."""
 
     @classmethod
     def of(
@@ -64,24 +66,25 @@ class CheckedRun:
         beside: Collection[str] = (),
         length: int = LENGTH,
     ) -> "CheckedRun":
-        """Binds and audits settings; raises ConfigError with all problems.
+        """Checks and audits settings; raises ConfigError with all problems.
 
         Args:
             protocol: The protocol, or its name.
-            parties: Names of the parties.
+            parties: The names of the parties.
             faults: Faults to inject.
             adversary: Number of colluding parties that must not learn a vector.
             options: Settings of the protocol.
-            found: Problems that the caller found before.
-            models: Models of a single round, which matter if entries are selected by their size; None for many rounds.
-            beside: Other options of the caller, to suggest for an unknown one.
-            length: Length of the vectors, which matters if entries are selected; that of the models if they are given.
+            found: Problems that the caller has already found. They are raised with the others.
+            models: The models of a single round, which matter if entries are selected by their size; None for many
+                rounds.
+            beside: Other options of the caller, to suggest for a misspelt one.
+            length: Length of the vectors, which matters if entries are selected. Default: that of the models, if given.
         """
         problems = list(found)
         if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
             problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
-        # Numbers of NumPy may have few digits.
+        # NumPy's numbers may have low precision.
         numpys = np.ndarray, np.generic
         plain = {name: value.tolist() if isinstance(value, numpys) else value for name, value in options.items()}
         try:
@@ -93,9 +96,9 @@ class CheckedRun:
         try:
             terms = terms_for(entry, parties, plain, problems, beside)
         except LeakRefused as refused:
-            # Settings that refuse themselves were not audited yet.
+            # Settings that refuse to run without `allow_leaks` were not audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
-            raise LeakRefused(str(refused), evidence(entry, leaking)) from None
+            raise LeakRefused(str(refused), evidence(entry, leaking), detail=refused.detail) from None
         asked: dict[str, Any] = {"rounds": terms.period if models is None else 1}
         if models is not None and (terms.selective or not is_shipped(entry)):
             layout = Layout.of(next(iter(models.values())), ArraySelection.of(terms.settings))
@@ -110,7 +113,7 @@ class CheckedRun:
         return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)), length)
 
     def check_length(self, length: int) -> None:
-        """Raises LeakRefused if settings that select entries leak in vectors longer than those that were audited."""
+        """Raises LeakRefused if settings that select entries leak in vectors that are longer than the audited ones."""
         if self.terms.selective and length > self.length:
             rounds = self.terms.period
             preflight(self.protocol, self.terms, adversary=self.adversary, rounds=rounds, length=length)
@@ -137,10 +140,10 @@ class CheckedRun:
             simulation: The simulation of the federation.
             layout: Layout of the vectors.
             models: Models by party.
-            layouts: Layouts of the models by party, equal but for what stays local.
+            layouts: Layout of each party's model. They differ only in arrays that stay local.
             weights: Weights by party.
-            up: Number of stack levels up to the caller that warnings point at.
-            out: Matrix whose rows receive the averages as vectors.
+            up: Stack level of the caller that warnings refer to.
+            out: Matrix into whose rows the averages are written as vectors.
             absent: Parties that send nothing in this round.
         """
         settings = self.terms.settings
@@ -158,7 +161,7 @@ class CheckedRun:
         if out is None:
             for party, vector in outcome.average.items():
                 own = layouts.get(party, layout)
-                # Where no array stays local, there is nothing to read from the model again.
+                # If no array stays local, nothing is read from the model again.
                 outcome.average[party] = own.restore(vector, models.get(party) if own.local else None)
         outcome.local = layout.local
         warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
@@ -169,20 +172,22 @@ class CheckedRun:
         return outcome
 
     def _misfits(self, agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> list[str]:
-        """Returns the arrays that may not hold the average with its noise, before anything is sent or spent."""
+        """Returns the arrays whose average may overflow with its noise. This is checked before anything is sent or
+        spent."""
         terms, settings = self.terms, self.terms.settings
         noise = settings.noise
         if not noise:
             return []
         margin = FARTHEST * noise / math.sqrt(terms.smallest_sum) + agreement.ring().resolution
         return [
-            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; use "
+            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; try: use "
             f"wider floats, or leave it local with exclude="
             for each in layout.misfits((update.vector for update in updates.values()), settings.clip, margin)
         ]
 
     def _few(self, outcome: Outcome) -> list[str]:
-        """Returns a warning if an average has so few contributors that colluding ones can recover the rest."""
+        """Returns a warning if an average has so few contributors that colluding ones can recover the others'
+        vectors."""
         if self.protocol.leaks_by_design:
             return []
         sets = {ending.contributors for ending in outcome.endings.values() if ending.average is not None}
@@ -198,7 +203,7 @@ class CheckedRun:
 def warn_of_clipping(
     agreement: Agreement, outcome: Outcome, layout: Layout, updates: Mapping[Party, Update], up: int
 ) -> None:
-    """Warns of clipped entries by array, in the outcome and as warnings that point `up` levels up the stack."""
+    """Warns of clipped entries by array, in the outcome and as Python warnings at stack level `up`."""
     found = []
     for party in outcome.clipped:
         where = layout.beyond(updates[party].vector, agreement.settings.clip)
@@ -208,9 +213,9 @@ def warn_of_clipping(
 
 
 def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
-    """Yields a warning for each array most of whose entries the ring rounds to 0, with a remedy.
+    """Yields a warning, with a remedy, for each array in which the ring rounds most entries to 0.
 
-    Stochastic rounding keeps the mean, and noise hides small entries by intention: neither is reported.
+    Stochastic rounding keeps the mean, and noise hides small entries on purpose. Neither is reported.
     """
     settings, ring = agreement.settings, agreement.ring()
     if ring.draws:
@@ -224,7 +229,7 @@ def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party,
         what = "all" if whole else "most"
         yield (
             f"{list_names(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which "
-            f"is {ring.resolution:.2g}, and count as 0; use {cure}"
+            f"is {ring.resolution:.2g}, and count as 0; try: use {cure}"
         )
 
 
@@ -233,7 +238,7 @@ def _any(count: int) -> str:
 
 
 def _vector(layout: Layout, model: Any) -> NDArray[np.floating[Any]]:
-    """Returns a model as a vector: itself, if it is one."""
+    """Returns a model as a vector. A vector is returned as it is."""
     if isinstance(model, np.ndarray) and model.ndim == 1 and model.dtype in (np.float32, np.float64):
         return model
     return layout.flatten(model)

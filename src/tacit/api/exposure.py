@@ -20,11 +20,11 @@ class Exposure:
 
     reports: tuple[Report, ...] = ()
     why: Remark | None = None
-    """Reason why there was no audit."""
+    """Reason why nothing was audited; None if there are reports."""
 
     @property
     def worst(self) -> Report | None:
-        """The report with most victims, with the worst seed that was tried."""
+        """The report with the most victims, over all seeds that were tried."""
         return max(self.reports, key=lambda report: len(report.worst.victims), default=None)
 
     @property
@@ -33,14 +33,15 @@ class Exposure:
         return worst_verdict(report.verdict for report in self.reports)
 
     def __str__(self) -> str:
-        """Returns in a few words who is exposed to the worst coalition."""
+        """Returns in a few words which parties the worst coalition exposes."""
         if self.reports:
             return summarize_exposure(self.reports)
         return "" if self.why is None else render_note(self.why)
 
 
 def exposure(checked: CheckedRun) -> Exposure:
-    """Audits the settings of a run for single parties, the server, and as many colluding ones as it allows for."""
+    """Audits the settings of a run for single parties, the server, and the number of colluding parties it is meant to
+    resist."""
     protocol, terms = checked.protocol, checked.terms
     if too_long(protocol, terms):
         return Exposure(why=Remark.of(NoteCode.TOO_LONG, argument=""))

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 
 BESIDE = ("seed", "faults", "record", "adversary")
-"""Options of a federation besides those of its protocol."""
+"""Names of the options of `Federation` that are not settings of its protocol."""
 
 
 class Federation:
-    """Parties that average models by one protocol. Keeps their state between rounds.
+    """Parties that average models by one protocol, in this process. It keeps their state between rounds.
 
     >>> import tacit
     >>> federation = tacit.Federation("secagg", ["a", "b", "c"])
@@ -70,10 +70,20 @@ class Federation:
         adversary: int = 1,
         **options: Any,
     ) -> None:
-        """Checks the settings, which are those of the protocol, and audits them.
+        """Checks and audits the settings.
 
-        Raises ConfigError with every problem, and LeakRefused with the report of the audit if any `adversary` parties,
-        or the server with one fewer, would learn a vector and `allow_leaks` is not set.
+        Args:
+            protocol: The protocol, or its name.
+            parties: The names of the parties.
+            seed: Makes the rounds repeatable.
+            faults: Faults to inject.
+            record: Whether to keep a transcript.
+            adversary: Number of colluding parties, or the server with one fewer, that must not learn a vector.
+            options: Settings of the protocol.
+
+        Raises:
+            ConfigError: With all problems.
+            LeakRefused: With the audit's report, if the adversary would learn a vector and `allow_leaks` is not set.
         """
         try:
             names = () if isinstance(parties, str) else tuple(parties)
@@ -99,7 +109,7 @@ class Federation:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were begun."""
+        """Number of rounds that were begun."""
         return 0 if self._simulation is None else self._simulation.number
 
     def average(
@@ -109,15 +119,19 @@ class Federation:
         out: NDArray[np.floating[Any]] | None = None,
         absent: Party | Collection[Party] = (),
     ) -> Outcome:
-        """Averages models: arrays, or dicts, lists or modules of them, by party or in the order of the parties.
+        """Averages models in one round.
 
-        With `out`, a matrix with a row for each party, averages are written into its rows, as vectors, and nothing is
-        copied on the way: it may be the matrix whose rows are the models. A row without an average stays as it is.
+        Args:
+            models: Arrays, or dicts, lists or modules of arrays, by party or in the order of the parties.
+            weights: Weights by party, or in the order of the parties.
+            out: Matrix with one row per party. Averages are written into its rows as vectors, without a copy. It may be
+                the matrix whose rows are the models. A row without an average stays unchanged.
+            absent: Parties that send nothing in this round. With a model they still receive the average. Without a
+                model they receive only what a server announces; without a server they take no part.
 
-        Parties that are `absent` send nothing in this round. An absent party with a model still receives; one without a
-        model receives a server's announcement, and without a server takes no part at all.
-
-        Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
+        Raises:
+            ConfigError: With all problems, before anything is sent.
+            TacitError: The protocol's own error if the round fails.
         """
         absent = names_from(absent)
         given = name_by_party(models, "models", self.parties)
@@ -138,5 +152,5 @@ class Federation:
         try:
             return self._checked.average(simulation, layout, given, layouts, shares, 2, out, absent)
         finally:
-            if simulation.number:  # a refused first round fixes no layout
+            if simulation.number:  # A refused first round fixes no layout.
                 self._layout, self._simulation = layout, simulation

@@ -1,4 +1,4 @@
-"""Models, weights and seeds as callers give them: conversion to one value per party, and their problems."""
+"""Conversion of models, weights and seeds from callers to one value per party, and checks for problems."""
 
 import contextlib
 import math
@@ -19,11 +19,11 @@ from tacit.vectors.model_tree import ALL, ArraySelection
 from tacit.vectors.ring_limits import LARGEST, ring_problems
 
 SHOWN = 3
-"""Most problems of one model that an error lists."""
+"""The largest number of problems of one model that an error lists."""
 
 
 def name_by_party(given: Any, what: str, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
-    """Returns the given values by party: p0, p1, … unless the parties have names."""
+    """Returns the given values by party. Values without names get the names p0, p1, …."""
     if isinstance(given, Mapping):
         return dict(given)
     try:
@@ -46,14 +46,14 @@ def seed_problems(seed: Any) -> list[str]:
 
 
 def read_weights(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
-    """Returns the weights by party, as floats where they are numbers; equal weights if none are given."""
+    """Returns the weights by party, numbers as floats. Without given weights, all are equal."""
     if given is None:
         return dict.fromkeys(models, 1.0)
     return {party: _float(weight) for party, weight in name_by_party(given, "weights", parties).items()}
 
 
 def _float(weight: Any) -> Any:
-    """Returns a number of any type as a double, to keep its precision."""
+    """Returns a number of any type as a double, which keeps its precision."""
     if isinstance(weight, bool) or not isinstance(weight, Real):
         return weight
     try:
@@ -74,13 +74,14 @@ def read_selection(options: Mapping[str, Any]) -> ArraySelection:
 def inspect_models(
     models: Mapping[Party, Any], selection: ArraySelection, expected: Layout | None = None
 ) -> tuple[dict[Party, Layout], list[str]]:
-    """Returns the layout of each model, and all problems of averaging them with each other or with earlier rounds."""
+    """Returns the layout of each model, and the problems of averaging the models with each other or with earlier
+    rounds."""
     problems: dict[str, list[Party]] = {}
     layouts: dict[Party, Layout] = {}
     names: dict[str, None] = {}
 
     def note(party: Party, found: Sequence[str]) -> None:
-        # A model of the wrong kind has very many.
+        # A model of the wrong kind has very many problems.
         more = [f"and {len(found) - SHOWN} more of the kind"] if len(found) > SHOWN else []
         for problem in (*found[:SHOWN], *more):
             problems.setdefault(problem, []).append(party)
@@ -104,17 +105,17 @@ def inspect_models(
         if wanted is not None and layout != wanted:
             note(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
     found = [f"{list_names(parties)}: {problem}" for problem, parties in problems.items()]
-    # Arrays have no names where nothing is a model.
+    # If nothing is a model, there are no names to select from.
     return layouts, found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
 
 
 def model_problems(models: Mapping[Party, Any], selection: ArraySelection, expected: Layout | None = None) -> list[str]:
-    """Returns all problems that keep models from being averaged, with each other or with earlier rounds."""
+    """Returns the problems of averaging models with each other or with earlier rounds."""
     return inspect_models(models, selection, expected)[1]
 
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:
-    """Returns all problems of weights."""
+    """Returns the problems of weights."""
     found = ring_problems(32, 1.0, 1, max_weight, weights)
     if weights.keys() != models.keys():
         missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
@@ -127,6 +128,6 @@ def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], m
 
 
 def weight_bound(weights: Mapping[Party, Any]) -> float:
-    """Returns the next power of two above the weights, because the bound is public and weights are not."""
+    """Returns the next power of two above the weights. The bound is public and the weights are not."""
     numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
     return float(2.0 ** np.ceil(np.log2(max([each for each in numbers if 0 < each <= LARGEST], default=1.0))))

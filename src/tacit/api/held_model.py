@@ -1,4 +1,4 @@
-"""Rule that keeps a program's model together with the lineage that its party signs."""
+"""Rule that binds a program's model to the lineage that its party signs."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,20 @@ from tacit.core.suite import Party, Update
 
 @dataclass
 class HeldModel:
-    """The model of a program, as far as its party has to know it: by lineage.
+    """Lineage of the model that a program holds.
 
-    A party adopts an average before its program has it, and keeps it over a restart, which the program may not. So the
-    party signs the lineage of what the program holds, and nothing if that is not known.
+    A party adopts an average before its program stores it, and keeps it over a restart, which the program may not. So
+    the party signs the lineage of the model that the program holds. If that is not known, it signs nothing.
     """
 
     lineage: bytes = b""
-    """Lineage of the model that the program holds; empty for a model that has adopted nothing."""
+    """Lineage of the model that the program holds; empty if the model has adopted no average."""
     adopted: bytes = b""
-    """Lineage of the party when the program last held its model. If the party has another one, it does not."""
+    """Lineage of the party when the program last held the party's model. If the party's lineage has changed since, the
+    program holds another model."""
 
     def check(self, party: Party, adopted: bytes, interrupted: Update | None, *, adds_up: bool) -> None:
-        """Raises NotRestored if the program may hold another model than its party would sign.
+        """Raises NotRestored if the program may hold another model than the one whose lineage its party would sign.
 
         Args:
             party: The name of the party.
@@ -31,25 +32,28 @@ class HeldModel:
         """
         if interrupted is None and self.adopted != adopted:
             raise NotRestored(
-                f"{party} has adopted an average that this program does not hold; call peer.restore(model), or "
+                f"{party} has adopted an average that this program does not hold; try: call peer.restore(model), or "
                 f"peer.continue_from(lineage) with a model that the program saved, before peer.average(model)"
             )
         if interrupted is not None and adds_up and self.lineage != interrupted.lineage:
             raise NotRestored(
-                f"{party} began the interrupted round from another model than this program holds; load that one, and "
-                f"call peer.continue_from(lineage) before peer.average(model)"
+                f"{party} began the interrupted round from another model than this program holds; try: "
+                f"load that one, and call peer.continue_from(lineage) before peer.average(model)"
             )
 
     def take(self, adopted: bytes) -> None:
-        """Notes that the program holds the average that its party adopted last."""
+        """Records that the program holds the last average that its party adopted."""
         self.lineage = self.adopted = adopted
 
     def continue_from(self, lineage: str, adopted: bytes) -> None:
-        """Notes which lineage the model has that the program brings next; raises ConfigError if it is no lineage."""
+        """Records the lineage of the model that the program averages next; raises ConfigError if it is not a
+        lineage."""
         try:
             given = bytes.fromhex(lineage)
         except ValueError:
             given = b"?"
         if len(given) not in (0, LINEAGE_BYTES):  # it is empty before the first average
-            raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
+            raise ConfigError(
+                f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; try: give what peer.lineage returned"
+            )
         self.lineage, self.adopted = given, adopted

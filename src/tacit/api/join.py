@@ -1,5 +1,6 @@
-"""Averaging between machines: `tacit.join("federation.toml", me="a").average(model)`."""
+"""Averaging between machines: the function `join`, and the `Peer` that it returns."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,12 +31,12 @@ from tacit.vectors.model_tree import ArraySelection
 
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
-"""Seconds that a leaving party takes to deliver what others still wait for."""
+"""Seconds for which a leaving party continues to deliver messages that others wait for."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Membership in a federation: the roster, our credentials, and the folder of our rounds."""
+    """Membership in a federation: the roster, this party's credentials, and the folder of its rounds."""
 
     roster: RosterFile
     mine: Credentials
@@ -52,14 +53,20 @@ class Membership:
         folder: str | Path | None = None,
         proxy: str | None = None,
     ) -> "Membership":
-        """Reads the roster and our identity, which is beside it by default, and checks that they match."""
+        """Reads the roster and the identity, by default from the same folder, and checks that they match."""
         through = None if proxy is None else Proxy.parse(proxy)
         roster = RosterFile.load(federation)
         path = Path(federation)
         roster.card_of(me)
-        mine = Credentials.load(path.with_name(f"{file_stem(me)}.identity") if identity is None else identity)
+        keys = path.with_name(f"{file_stem(me)}.identity") if identity is None else Path(identity)
+        if not os.path.lexists(keys):
+            raise ConfigError(
+                f"there is no {keys}, and the roster has the card of {me} already; try: give the file with the keys of "
+                f"that card (--identity), or make new keys and have the card replaced (tacit roster replace)"
+            )
+        mine = Credentials.load(keys)
         if mine.name != me:
-            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; give the path of {me}'s own")
+            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
         roster.check(mine)
         rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
         return cls(roster, mine, rounds, through)
@@ -71,11 +78,11 @@ class Membership:
 
 
 class Peer:
-    """A party of a federation between machines, as `tacit.join` returns it."""
+    """One party of a federation between machines. `tacit.join` returns it."""
 
     def __init__(self, membership: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
         self.name, self.notes = membership.mine.name, checked.notes
-        """Name of this party, and notes of the audit before anything was sent."""
+        """Name of this party, and the notes of the audit that ran before anything was sent."""
         self._checked, self._layout, self._held = checked, None, HeldModel()
         self._background = EventLoopThread(f"tacit {self.name}")
         try:
@@ -88,26 +95,26 @@ class Peer:
 
     @property
     def rounds(self) -> int:
-        """The number of the last round that was begun here, also before a restart."""
+        """Number of the last round that this party began, also before a restart."""
         return self._node.rounds
 
     @property
     def last(self) -> Ending | None:
-        """How the last round ended that is over, also before a restart; None if that is not known."""
+        """Result of the last round that ended, also before a restart; None if it is not known."""
         return self._node.last
 
     @property
     def resuming(self) -> bool:
-        """Whether a round was interrupted here: the next `average` finishes it with its original input."""
+        """Whether a round was interrupted. The next `average` then completes it with its original input."""
         return self._node.resuming
 
     @property
     def adopted(self) -> str:
-        """Lineage of the last average that this party has adopted, also before a restart; empty if there was none."""
+        """Lineage of the last average that this party adopted, also before a restart; empty if there was none."""
         return self._node.lineage.hex()
 
     def load_adopted(self) -> StoredAverage | None:
-        """Returns the last average that this party has adopted, from disk; None if there is none."""
+        """Returns the last average that this party adopted, from disk; None if there is none."""
         return self._background.run(_load_adopted(self._node))
 
     @property
@@ -119,43 +126,46 @@ class Peer:
         return self._held.lineage.hex()
 
     def average(self, model: Any, weight: float = 1.0, *, changes: bool = False) -> Outcome:
-        """Averages a model with those of the others, and returns the outcome for this party.
+        """Averages a model with those of the other parties, and returns the outcome for this party.
 
-        A model is an array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
-        of others the average is `outcome.average[name]`. If a round was interrupted here before, this
-        call finishes that round with its original input.
+        If a round was interrupted before, this call completes that round with its original input. If `outcome.replaced`
+        is true, this party was behind: the average replaces its model, and the program must discard what it derived
+        from the old model, such as momentum.
 
-        With `changes`, the model is a change to the model that all parties share, and the program adds the average to
-        that. A party that lacks an average cannot go on then (`Behind`). With `norm=` in the roster it is always so.
-
-        If `outcome.replaced` is true, this party was behind: the average replaces its model, and the program drops what
-        it derived from the model before, such as momentum.
+        Args:
+            model: An array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
+                for other models the average is `outcome.average[name]`.
+            weight: Weight of the model in the average.
+            changes: Whether the model is a change to the model that all parties share. The program then adds the
+                average to that model, and a party that lacks an average cannot continue (`Behind`). With `norm=` in the
+                roster this is always so.
 
         Raises:
-            NotRestored: After a restart, unless the program took up the last average (`restore`, `continue_from`).
+            NotRestored: After a restart, unless the program took over the last average (`restore`, `continue_from`).
             TacitError: If the round failed for this party. The program then keeps its model.
         """
         layout, update = self._prepare_update(model, weight, changes)
         return self._adopt(self._background.run(self._node.average(update)), layout, model, update)
 
     async def average_async(self, model: Any, weight: float = 1.0, *, changes: bool = False) -> Outcome:
-        """Does the same without blocking an event loop."""
+        """Does the same as `average`, without blocking an event loop."""
         layout, update = self._prepare_update(model, weight, changes)
         return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def restore(self, model: Any) -> Any:
-        """Puts the average that this party adopted last into a model, and returns it; does nothing if there is none.
+        """Writes the last average that this party adopted into a model, and returns the model. Without one, does
+        nothing.
 
-        Call it when a program starts, so that a restarted one continues where its party was. Modules and arrays are
-        changed in place. Raises ConfigError if the average is a change (`norm`, `changes`), which makes no model.
+        Call it when a program starts, so that a restarted program continues where its party stopped. Modules and arrays
+        are changed in place. Raises ConfigError if the average is a change (`norm`, `changes`), which is not a model.
         """
         adopted = self.load_adopted()
         if adopted is None:
             return model
         if adopted.is_change:
             raise ConfigError(
-                "the last average is a change, which alone is no model; load the model that the program saved, and "
-                "call continue_from with the lineage that it saved beside it"
+                "the last average is a change, which alone is no model; try: "
+                "load the model that the program saved, and call continue_from with the lineage that it saved beside it"
             )
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
         restored = _put_back(layout, adopted.vector, model)
@@ -165,7 +175,7 @@ class Peer:
         return restored
 
     def continue_from(self, lineage: str) -> None:
-        """Declares which lineage the model has that the program brings next, such as one that it saved itself.
+        """Declares the lineage of the model that the program averages next, such as a model that it saved itself.
 
         Save `lineage` together with the model, in one file. Parties of another lineage do not mask with this one until
         it has caught up.
@@ -173,15 +183,15 @@ class Peer:
         self._held.continue_from(lineage, self._node.lineage)
 
     def status(self) -> Status:
-        """Returns the current round, the missing parties, and for how long they are missing."""
+        """Returns the current round, the missing parties, and how long they have been missing."""
         return self._background.run(_read_status(self._node))
 
     def leave(self) -> None:
-        """Leaves: the others do not wait for this party any longer. It can join again."""
+        """Leaves the federation: the others no longer wait for this party. It can join again."""
         self._close(leaving=True)
 
     def close(self) -> None:
-        """Ends at once, as if the machine were switched off. Others wait for it up to their deadlines."""
+        """Stops at once, as if the machine were switched off. Others wait for this party until their deadlines."""
         self._close(leaving=False)
 
     def _close(self, *, leaving: bool) -> None:
@@ -214,7 +224,8 @@ class Peer:
         return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage, changes)
 
     def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
-        """Returns the outcome, with the average in the model. Until that is done the program does not hold it."""
+        """Returns the outcome, and writes the average into the model. Until then the program does not hold the
+        average."""
         outcome = merge_endings(self._node.agreement, {self.name: ending}, ended=[self.name])
         warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
@@ -225,7 +236,7 @@ class Peer:
 
 
 def _write_in_place(model: Any, restored: Any) -> None:
-    """Writes restored arrays into those of a model, so that a program that goes on with the model has them."""
+    """Writes restored arrays into those of a model, so that a program that keeps using the model has them."""
     if isinstance(model, dict):
         for name, part in model.items():
             _write_in_place(part, restored[name])
@@ -239,7 +250,7 @@ def _write_in_place(model: Any, restored: Any) -> None:
 
 
 def _put_back(layout: Layout, vector: Vector, model: Any) -> Any:
-    """Returns a model with the entries of a vector; a PyTorch module gets them in place."""
+    """Returns a model with the entries of a vector. A PyTorch module is changed in place."""
     restored = layout.restore(vector, model)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
@@ -261,23 +272,30 @@ def join(
     Args:
         federation: The roster file, which all parties share.
         me: Name of this party.
-        identity: File of this party's identity; beside the roster by default.
-        folder: Folder for everything that must survive a crash; beside the roster by default.
+        identity: File of this party's identity. Default: in the folder of the roster.
+        folder: Folder for everything that must survive a crash. Default: in the folder of the roster.
         metrics: Address, as host:port, at which metrics are served. `tacit.log_lines()` logs events.
         proxy: HTTP proxy through which this party dials all others, as http://host:port. Variables of the environment
             are never used.
 
+    Returns:
+        The peer. Use it in a `with` statement, so that it leaves at the end.
+
     Raises:
         ConfigError: With all problems.
-        LeakRefused: With the audit's report, if as many colluding parties as the roster's `adversary` would learn a
+        LeakRefused: With the audit's report, if the roster's `adversary` number of colluding parties would learn a
             model.
+
+    See `examples/three_hospitals.py` for a complete program:
+
+        with tacit.join("federation.toml", me="a") as peer: outcome = peer.average(model)
     """
     membership = Membership.of(federation, me, identity, folder, proxy)
     if me == SERVER:
-        raise ConfigError("the server has no model; run: tacit serve")
+        raise ConfigError("the server has no model; try: tacit serve")
     roster = membership.roster
     if me not in roster.names:
-        raise ConfigError(f"{me} is a relay, which has no model; run: tacit relay")
+        raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
     checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
     return Peer(membership, checked, metrics)
 

@@ -1,4 +1,4 @@
-"""Options written as text: names that must exist, and name=value pairs."""
+"""Options given as text: names to check, and name=value pairs to parse."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from tacit.core.errors import ConfigError
 
 
 def check_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Returns a name if it exists; raises ConfigError with the nearest one, and all, for any other."""
+    """Returns a name if it exists; raises ConfigError otherwise, with the most similar name and a list of all."""
     there = list(names)
     if name in there:
         return name
@@ -19,7 +19,7 @@ def check_name(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def drift_from(given: str) -> Any:
-    """Returns the drift of models: a number, or the word as given."""
+    """Returns the drift of models: a number, or the given word."""
     try:
         return float(given)
     except ValueError:
@@ -27,17 +27,19 @@ def drift_from(given: str) -> Any:
 
 
 def settings_from(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """Returns the settings in a list of name=value, where a value is JSON, Python, TOML or plain text.
+    """Returns the settings in a list of name=value texts, whose values are JSON, Python, TOML or plain text.
 
-    Errors name the option that they were given to.
+    Args:
+        given: The texts.
+        option: The command-line option that errors name.
     """
     settings: dict[str, Any] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise ConfigError(f"{option} {each}: write it as name=value, such as masked=True")
+            raise ConfigError(f"{option} {each} is not name=value; try: {option} masked=True")
         try:
             settings[name] = read_value(value)
         except ConfigError as error:
-            raise ConfigError(f"{option} {each}: {error}") from None
+            raise ConfigError([f"{option} {each}: {problem}" for problem in error.problems]) from None
     return settings

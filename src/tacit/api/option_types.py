@@ -139,7 +139,7 @@ class CesarOptions(GraphOptions, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """What `aggregate` and `Federation` take besides the options of a protocol."""
+    """Options of `aggregate` and `Federation` besides those of a protocol."""
 
     seed: int | None
     faults: Iterable[Fault | Mapping[str, Any]]
@@ -148,7 +148,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class AuditOptions(TypedDict, total=False):
-    """What `audit` take besides the options of a protocol."""
+    """Options of `audit` besides those of a protocol."""
 
     rounds: int
     drift: Drift | float

@@ -1,1 +1,1 @@
-"""The auditor: it runs the deployed protocols on symbols and computes what a coalition learns."""
+"""The auditor: it runs the deployed protocols on symbols instead of numbers, and computes what a coalition learns."""

@@ -34,13 +34,14 @@ from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
 from tacit.protocols import is_shipped
 
 EXACT_ROUNDS = 16
-"""Rounds up to which every one is run; of more, only the sums are analysed, if a round shows nothing else."""
+"""The largest number of rounds that are all run. Longer series are analysed by their sums, if a round shows only its
+sum."""
 HEARD_ROUNDS = 2
-"""Rounds that are run for an eavesdropper, who sees more than sums, if there are more than `EXACT_ROUNDS`."""
+"""Number of rounds that are run for an eavesdropper, who sees more than sums, if there are more than `EXACT_ROUNDS`."""
 MOST_GUARDED = 500
-"""Messages, shares and masks of a round up to which a shipped protocol is checked for soundness."""
+"""The largest number of messages, shares and masks per round at which a shipped protocol is checked for soundness."""
 PROVED = 1e-3
-"""Largest error of a replayed recipe that counts as a proof; replayed entries are up to 1."""
+"""The largest error of a replayed recipe that counts as a proof, relative to the largest replayed entry."""
 
 
 class Assessment(NamedTuple):
@@ -52,7 +53,7 @@ class Assessment(NamedTuple):
 
 
 class Auditor:
-    """Reports on one coalition after another, from one symbolic run."""
+    """Reports on one coalition after another, all from one symbolic run."""
 
     def __init__(
         self,
@@ -63,10 +64,17 @@ class Auditor:
         guard: bool = False,
         seeds: SeedSearch | None = None,
     ) -> None:
-        """Takes a scope; raises NotLinear, or NotAuditable, if symbols do not stand for all that parties show.
+        """Takes a scope. Raises NotLinear or NotAuditable if symbols cannot represent all that the parties send.
 
-        Few rounds are run whole, unless they shall be rehearsed where that is possible. Protocols of others are always
-        guarded, those that are shipped if asked to and if it takes little: tests do that for all of them.
+        Soundness checks always run for protocols that are not shipped. For shipped ones they run only with `guard`, and
+        only if they are fast; tests run them for all shipped protocols.
+
+        Args:
+            scope: The protocol, its terms and the rounds to analyse.
+            rehearse: Whether to analyse the sums alone where that is possible, also if there are few rounds.
+            worst_case: The worst case of dropouts, if the caller already has it.
+            guard: Whether to check the soundness of a shipped protocol too.
+            seeds: The search over other seeds, if there is one.
         """
         if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
@@ -88,19 +96,20 @@ class Auditor:
 
     @cached_property
     def sparse(self) -> SparseExposure | None:
-        """The search over selections, where parties select the entries that they share."""
+        """The search over entry selections; None if parties do not select the entries that they share."""
         return SparseExposure(self.scope) if self.scope.terms.selective and self.rehearsed is None else None
 
     @cached_property
     def run(self) -> SymbolicRun:
-        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise, or they are alike."""
+        """The symbolic run: all rounds, or only the first ones if later rounds are analysed by their sums or are
+        equivalent."""
         if self.sparse is not None:
             return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
 
     def _replay_noisily(self, run: SymbolicRun) -> NoisyReplay:
-        """Returns the rounds of a run with the noise of the settings."""
+        """Returns a replay of the rounds of a run, with the noise of the settings."""
         if run is self.run:
             return self._noisy_run
         return self._add_noise(run)
@@ -115,7 +124,7 @@ class Auditor:
         return NoisyReplay(run.scope, entries, lambda number: run.brought[number - 1], session)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
-        """Returns what a coalition can learn, and proves it.
+        """Returns what a coalition can learn, with recipes that were replayed as proof.
 
         Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
         """
@@ -130,8 +139,9 @@ class Auditor:
             return report
 
     def _check_masks(self, coalition: tuple[Party, ...]) -> None:
-        """Raises NotAuditable if masks hide less than fractions say."""
-        if not is_shipped(self.scope.protocol):  # the tests of those that are shipped show that theirs do not
+        """Raises NotAuditable if the masks of a protocol that is not shipped hide less modulo 2^k than over the
+        fractions."""
+        if not is_shipped(self.scope.protocol):  # Tests show this for the shipped protocols.
             check_masks(self.scope.protocol, coalition, self.run.view(coalition, self.run.scope.rounds))
 
     def _report(self, coalition: tuple[Party, ...]) -> Report:
@@ -141,7 +151,8 @@ class Auditor:
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
-        unproved = [victim for victim, error in report.proof_errors.items() if not error <= PROVED]
+        most = PROVED * self.scope.proof_size
+        unproved = [victim for victim, error in report.proof_errors.items() if not error <= most]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
@@ -157,10 +168,13 @@ class Auditor:
         return report
 
     def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
-        """Returns by the noise of how many all rounds are private, given the smallest class in what a coalition saw.
+        """Returns the number of parties whose noise counts for ε over all rounds.
 
-        That is the worst that the settings allow if asked for, and always where entries fare differently, of which only
-        some were looked at.
+        Args:
+            coalition: The colluding parties.
+            group: The size of the smallest anonymity set in the coalition's view; None if it saw nothing.
+            at_worst: Whether to take the fewest contributors that the settings allow. This is always done where parties
+                select entries, because only some entries were analysed.
         """
         terms = self.scope.terms
         if group is None:
@@ -168,7 +182,7 @@ class Auditor:
         if self._passed_on(coalition):
             return 1
         if self.scope.rounds > 1:
-            # A sum that it missed is in what others bring next, so it counts as seen.
+            # A sum that the coalition missed is contained in the models that others send next, so it counts as seen.
             sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
             group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
         if at_worst or terms.selective:
@@ -178,19 +192,20 @@ class Auditor:
         return group
 
     def _passed_on(self, coalition: tuple[Party, ...]) -> bool:
-        """Says whether there are rounds to which others bring what a coalition saw nothing of in those before.
+        """Says whether later rounds may contain values from earlier rounds that the coalition did not see.
 
-        Where all end a round with the same average and nothing else, what they send next has the noise of earlier
-        rounds only as it was seen. Elsewhere that noise is also in what others received and keep, and whoever compares
-        rounds can take some of it off again; nobody can take off a party's own.
+        If all parties end a round with the same average and nothing else, later messages contain earlier noise only in
+        the form that the coalition saw. Otherwise parties also keep what they received, and an adversary that compares
+        rounds can subtract some of the earlier noise. It can never subtract a party's own noise.
         """
         scope = self.scope
         common = scope.protocol.common_result and is_shipped(scope.protocol)
-        outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
+        outside = scope.links is not None and set(coalition) == {ONLOOKER}  # The eavesdropper may have missed any sum.
         return scope.rounds > 1 and (outside or not common)
 
     def _epsilon(self, company: int | None) -> EpsilonBound | None:
-        """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""
+        """Returns the ε of all rounds, if `company` parties' noise counts; None without noise or without a
+        sensitivity."""
         scope = self.scope
         if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
             return None
@@ -201,7 +216,7 @@ class Auditor:
 
     @staticmethod
     def _add(report: Report, more: Report) -> None:
-        """Adds what members learn without the eavesdropper, for whom fewer rounds were run."""
+        """Adds to an eavesdropper's report what the other members learn, for whom more rounds were analysed."""
         report.safe_rounds = min(each.safe_rounds for each in (report, more) if each.exposed or each is more)
         report.exposed = {**more.exposed, **report.exposed}
         report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
@@ -214,7 +229,7 @@ class Auditor:
         report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
 
     def assess(self, coalition: tuple[Party, ...]) -> Assessment:
-        """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
+        """Returns the victims, safe rounds and anonymity set of a coalition, as in a report but without proof."""
         with _in_numbers():
             return self._assess(coalition)
 
@@ -235,9 +250,10 @@ class Auditor:
         return Assessment(victims, safe, _group(known.rows, len(victims), bits, self.scope))
 
     def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
-        """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
+        """Returns the rehearsed rounds if the coalition learns nothing from a round but its sum; otherwise None.
 
-        Of shipped protocols that is looked at in the smallest round alone, and for reports in the first ones too.
+        For shipped protocols this was checked in the smallest allowed round; with `whole`, the first rounds are checked
+        too.
         """
         rehearsed = self.rehearsed
         if rehearsed is None or ONLOOKER in coalition:
@@ -246,7 +262,8 @@ class Auditor:
         return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
     def recipes(self, coalition: tuple[Party, ...]) -> dict[Party, Recipe]:
-        """Returns how a coalition recovers each victim's vector, or some entries of it; not of rehearsed rounds."""
+        """Returns how a coalition recovers each victim's vector, or some entries of it. Rehearsed rounds have other
+        recipes."""
         if self.sparse is None:
             known = self._knowledge(coalition)
         elif self._search(self.sparse, coalition).victims:
@@ -258,13 +275,13 @@ class Auditor:
     def _search(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> ExposingPatterns:
         found = sparse.search(coalition)
         if sparse.run.aborted is not None and not found.victims:
-            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted})") from sparse.run.aborted
+            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted.message})") from sparse.run.aborted
         return found
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
         if self.run.aborted is not None and self.sparse is None and not known.victims:
-            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
+            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted.message})") from self.run.aborted
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
             raise NotLinear(
@@ -288,13 +305,14 @@ class Auditor:
         return report
 
     def _of_entries(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> Report:
-        """Returns the report on sparse vectors: how many entries are exposed at full length, and recipes for some."""
+        """Returns the report on sparse vectors: the number of entries exposed at full length, and recipes for some of
+        them."""
         found, general = self._search(sparse, coalition), self._knowledge(coalition)
         known = sparse.prove(coalition) if found.victims else None
         report = self._of_knowledge(coalition, general if known is None else known)
         exposure = found.exposure
         if known is None:
-            # Patterns were run that are too rare to count.
+            # The patterns that were run expose somebody, but are too rare to count.
             report.exposed, report.nearly, report.errors, report.proof_errors = {}, (), {}, {}
             report.bits = {party: bits for party, bits in general.bits.items() if party not in general.exact}
         else:
@@ -407,54 +425,54 @@ class Auditor:
 
 
 def _group(rows: NDArray[np.int64], victims: int, bits: Mapping[Party, float], scope: Scope) -> int:
-    """Returns T of what a coalition knows: by algebra, and no more than the bits that it knows allow.
+    """Returns T, the anonymity set, from the algebra, limited by the bits that the coalition knows.
 
-    Who is known nearly, in spite of what changes, stands out as well.
+    A party whose vector is nearly known stands out too, so T is then 1.
     """
     exact = 1 if victims else smallest_class(rows) or len(scope.parties)
     return min(exact, largest_group(max(bits.values(), default=0.0), exact))
 
 
 def _larger(one: EpsilonBound | None, other: EpsilonBound | None) -> EpsilonBound | None:
-    """Returns the larger of two bounds, the first if they are equal; None if the first is."""
+    """Returns the larger of two bounds, or the first if they are equal; None if the first is None."""
     return one if one is None or other is None or one.epsilon >= other.epsilon else other
 
 
 def _no_average(rounds: int, why: str = "") -> ConfigError:
-    """Returns the complaint that there is no average to say anything about."""
+    """Returns the error for rounds none of which ends with an average."""
     none = "the round did not end" if rounds == 1 else f"none of {rounds} rounds ended"
     return ConfigError(
-        f"{none} with an average, so there is nothing to look at; use a smaller dropout, fewer faults, or settings "
-        f"with which a round goes on without more parties{why}"
+        f"{none} with an average, so there is nothing to analyse{why}",
+        remedy="use a smaller dropout, fewer faults, or settings that tolerate more dropouts",
     )
 
 
 @contextmanager
 def _in_numbers() -> Iterator[None]:
-    """Turns numbers that cannot be computed with into a complaint."""
+    """Turns numerical overflow and underflow into a ConfigError."""
     try:
         yield
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise ConfigError(
-            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); use settings, "
+            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); try: use settings, "
             f"drift, noise and prior that are closer to each other in size, or fewer rounds"
         ) from error
 
 
 class WorstSeedAuditor:
-    """Auditor that reports on each coalition with the seed, of those tried, that exposes most to it."""
+    """Auditor that reports on each coalition with the worst of the seeds that were tried."""
 
     def __init__(self, scope: Scope, *, rehearse: bool = False, guard: bool = False) -> None:
         self._first, self._others = Auditor(scope, rehearse=rehearse, guard=guard), dict[int, Auditor]()
         self._rehearse = rehearse
 
     def victims(self, coalition: tuple[Party, ...]) -> list[Party]:
-        """Returns whom a coalition exposes with the worst seed, without proof."""
+        """Returns the parties that a coalition exposes with the worst seed, without proof."""
         others = (list(each.victims) for each in self._first.seeds.exposing_seeds(coalition))
         return max((self._first.assess(coalition).victims, *others), key=len)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
-        """Returns what a coalition can learn, and proves it."""
+        """Returns what a coalition can learn with the worst seed, with recipes that were replayed as proof."""
         first = self._first.report(coalition)
         first.first_seed, worst = first.seed, first.worst_other_seed
         if worst is None:
@@ -467,7 +485,7 @@ class WorstSeedAuditor:
         return report
 
     def _auditor_for(self, seed: int) -> Auditor:
-        """Returns the auditor for another seed, which serves all coalitions."""
+        """Returns the auditor of another seed, which is built once and used for all coalitions."""
         if seed not in self._others:
             before = self._first
             scope = before.scope.with_later_seed(seed - before.scope.seed)

@@ -13,7 +13,7 @@ from tacit.auditing.symbolic.simulation import Drift
 
 
 class Verdict(StrEnum):
-    """Result of an audit. The values are stable codes, also in JSON."""
+    """Verdict of an audit. The values are stable codes, which JSON contains too."""
 
     EXPOSED = "exposed"
     """A coalition recovers somebody's vector."""

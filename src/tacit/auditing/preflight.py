@@ -1,4 +1,4 @@
-"""Preflight audit: refuses settings that would show somebody's vector, before anything is sent."""
+"""Preflight audit: refuses settings that would expose a party's vector, before anything is sent."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -17,20 +17,21 @@ from tacit.auditing.scope import LENGTH, Scope
 from tacit.auditing.search.coalitions import choose_by_size, count_coalitions, list_coalitions
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.errors import LeakRefused, NotAudited, NotLinear, TacitError
+from tacit.core.errors import OPT_IN, UNKNOWN_OPT_IN, LeakRefused, NotAudited, NotLinear, TacitError
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import PrivacyArgument
 from tacit.core.suite import Party
 from tacit.protocols import is_shipped
 
 MOST_WORK, MOST_STEPS = 20_000, 128
-"""Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
+"""Limits up to which settings are audited before a run: messages, shares and masks of a round times its steps, and
+steps."""
 QUICK_WORK = 10_000
-"""The same, up to which settings are audited although an argument settles them. An audit takes about a second then."""
+"""The same limit for settings that an argument already decides. Below it an audit takes about a second."""
 STILL_ROUNDS = 2
-"""Rounds, at least, over which static models are analysed."""
+"""The least number of rounds over which static models are analysed."""
 MOST_SCREENED = 2_000
-"""Coalitions of one size, at most, that are all screened for exposed entries of sparse vectors."""
+"""The largest number of coalitions of one size that are all screened for exposed entries of sparse vectors."""
 REMEMBERED = 256
 
 _found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[Remark, ...]]] = OrderedDict()
@@ -45,26 +46,25 @@ def preflight(
     vectors: Mapping[Party, NDArray[Any]] | None = None,
     length: int = LENGTH,
 ) -> tuple[Remark, ...]:
-    """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
+    """Raises LeakRefused, with the report, if settings expose a party's vector; returns notes otherwise.
 
-    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note. What is
-    too large for an audit needs an argument. Under `allow_leaks` nothing is refused, and the notes say why there is
-    neither audit nor argument, as far as that is known.
+    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note.
+    Settings that are too large for an audit need an argument. With `allow_leaks` nothing is refused, and the notes say,
+    as far as it is known, why there is neither an audit nor an argument.
 
     Args:
-        protocol: the protocol.
-        terms: its settings, bound to the parties.
-        adversary: size of the coalitions, besides single parties and the server.
-        rounds: number of rounds that the adversary observes.
-        vectors: vectors by whose size entries are selected, where the protocol does that.
-        length: length of the vectors, which matters where entries are selected, and on which protocols that are not
-            shipped are tried.
+        protocol: The protocol.
+        terms: Its settings, bound to the parties.
+        adversary: Size of the coalitions to analyse besides single parties and the server.
+        rounds: Number of rounds that the adversary observes.
+        vectors: Vectors by whose size entries are selected, if the protocol does that.
+        length: Length of the vectors. It matters if entries are selected; protocols that are not shipped are run on it.
 
     Raises:
-        LeakRefused: if somebody's vector is shown.
-        NotAudited: if nothing is known about that.
+        LeakRefused: If a party's vector is exposed.
+        NotAudited: If there is neither an audit nor an argument.
     """
-    # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
+    # The baselines are documented to leak by design.
     if protocol.leaks_by_design:
         return ()
     if terms.settings.allow_leaks:
@@ -75,24 +75,24 @@ def preflight(
             own = argument.statement
             return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
         if argument is not None and long:
-            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings))
+            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings), detail=OPT_IN)
         if long:
-            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
+            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")), detail=UNKNOWN_OPT_IN)
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors, length)
     else:
         refused, notes = _look_once(protocol, terms, adversary, rounds, length)
     if refused is not None:
-        raise LeakRefused(refused[1], refused[0])
+        raise LeakRefused(refused[1], refused[0], detail=OPT_IN)
     if gaps := [note for note in notes if note.code in NOT_AUDITED_CODES]:
-        raise NotAudited(render_unaudited(gaps[0]))
+        raise NotAudited(render_unaudited(gaps[0]), detail=UNKNOWN_OPT_IN)
     return notes
 
 
 def _look_once(
     protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
-    """Returns what `_look` does. The same settings are looked at once."""
+    """Returns the result of `_look`, cached by its arguments."""
     tried = length if terms.selective or not is_shipped(protocol) else LENGTH
     key = protocol, tuple(terms.parties), adversary, rounds, tried, msgspec.json.encode(terms.settings)
     if key not in _found:
@@ -103,9 +103,10 @@ def _look_once(
 
 
 def _find_gaps(protocol: Protocol, terms: Terms, adversary: int, rounds: int, length: int) -> tuple[Remark, ...]:
-    """Returns why settings that may leak have neither audit nor argument.
+    """Returns the reason why settings that may leak have neither an audit nor an argument.
 
-    Shipped protocols that an audit takes little time for have one on demand. Others may be none that it can follow.
+    Shipped protocols whose audit is quick can be audited on request. Other protocols may be ones that the audit cannot
+    analyse.
     """
     if too_long(protocol, terms):
         known = _find_argument(protocol, terms, adversary, rounds)
@@ -114,15 +115,16 @@ def _find_gaps(protocol: Protocol, terms: Terms, adversary: int, rounds: int, le
         return ()
     try:
         _, notes = _look_once(protocol, terms, adversary, rounds, length)
-    except TacitError as error:  # such as rounds none of which has an average
+    except TacitError as error:  # For example, if no round ends with an average.
         return (Remark.of(NoteCode.FAILED, error=str(error)),)
     return tuple(note for note in notes if note.code in NOT_AUDITED_CODES)
 
 
 def _find_argument(protocol: Protocol, terms: Terms, adversary: int, rounds: int) -> PrivacyArgument | None:
-    """Returns an argument that settles settings: one that a vector is shown, or else the best of all that none is.
+    """Returns an argument that decides about settings: one that shows an exposure, or else the best one that excludes
+    it.
 
-    Where dropouts make sums smaller, an argument about rounds without any does not settle them.
+    Where dropouts make sums smaller, an argument about rounds without dropouts does not decide.
     """
     found = arguments_for(protocol, terms, adversary, rounds, "free")
     if (shown := next((each for each in found if each.exposes), None)) is not None:
@@ -132,13 +134,13 @@ def _find_argument(protocol: Protocol, terms: Terms, adversary: int, rounds: int
 
 
 def _needs_everybody(terms: Terms, adversary: int) -> bool:
-    """Says whether dropouts make no sum smaller, wherever colluding neighbours are."""
+    """Says whether dropouts make no sum smaller, whichever neighbours collude."""
     around = ((party, *islice(terms.peers(party), adversary - 1)) for party in terms.parties)
     return all(terms.worst_dropouts(members, 1) is None for members in around)
 
 
 def too_long(protocol: Protocol, terms: Terms) -> bool:
-    """Says whether an audit takes longer than somebody would wait for it."""
+    """Says whether an audit takes too long to wait for."""
     return _count_steps(protocol, terms) > MOST_STEPS or _count_work(protocol, terms) > MOST_WORK
 
 
@@ -147,14 +149,14 @@ def _count_steps(protocol: Protocol, terms: Terms) -> int:
 
 
 def _count_work(protocol: Protocol, terms: Terms) -> int:
-    """Returns about how many messages, shares and masks all steps of a round take."""
+    """Returns an estimate of the number of messages, shares and masks in all steps of a round."""
     return _count_steps(protocol, terms) * terms.work
 
 
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:
-    """Returns the report on the first party, or the server, that learns a vector in one round.
+    """Returns the report on the first party, or the server, that recovers a vector in one round.
 
-    None if nobody does, or if it takes too long to say.
+    Returns None if none does, or if the audit would take too long.
     """
     if too_long(protocol, terms):
         return None
@@ -165,7 +167,7 @@ def evidence(protocol: Protocol, terms: Terms) -> Report | None:
 
 
 def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Party, ...] | None:
-    """Returns the first coalition that learns a vector, if there is one."""
+    """Returns the first coalition that recovers a vector; None if none does."""
     return next((coalition for coalition in coalitions if auditor.assess(coalition).victims), None)
 
 
@@ -177,7 +179,7 @@ def _look(
     vectors: Mapping[Party, NDArray[Any]] | None,
     length: int,
 ) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
-    """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
+    """Returns the report to refuse settings with and the reason, or None; and the notes."""
 
     def scope(rounds: int, drift: Drift) -> Scope:
         return Scope(protocol, terms, rounds, drift, vectors=vectors, length=length)
@@ -194,7 +196,7 @@ def _look(
             notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
     suspects, worst_case, exposures = several, WorstCase(scope(1, "free")), list[EntryExposure]()
     try:
-        # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
+        # What nobody learns about static models, nobody learns about drifting ones, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)
         verdicts = {coalition: still.assess(coalition) for coalition in several}
         suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
@@ -227,13 +229,15 @@ def _look(
 
 
 def _list_exposures(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> list[EntryExposure]:
-    """Returns the exposed entries of sparse vectors for coalitions that were assessed; none of vectors as a whole."""
+    """Returns the exposed entries of sparse vectors for coalitions that were assessed; none if vectors are sent
+    whole."""
     sparse = auditor.sparse
     return [] if sparse is None else [sparse.search(coalition).exposure for coalition in coalitions]
 
 
 def _screen(scope: Scope, adversary: int) -> Report | None:
-    """Returns the report on the coalition that recovers most entries of sparse vectors, if one of a size does."""
+    """Returns the report on the coalition that recovers most entries of sparse vectors; None if no coalition recovers
+    any."""
     auditor, protocol, parties = Auditor(scope), scope.protocol, scope.parties
     if auditor.sparse is None:
         return None
@@ -247,7 +251,7 @@ def _screen(scope: Scope, adversary: int) -> Report | None:
 
 
 def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
-    """Returns the report on a coalition that learns a vector if as many drop out as may, and who that is."""
+    """Returns the report on a coalition that recovers a vector in the worst case of dropouts, and its victims."""
     for coalition in coalitions:
         known = worst_case.knowledge(coalition) if worst_case.in_time(coalition) else None
         if known is not None and known.victims:

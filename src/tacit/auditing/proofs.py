@@ -1,7 +1,7 @@
-"""Arguments: what is proved about coalitions without an audit, for any number of parties.
+"""Arguments: proved statements about coalitions, which hold without an audit and for any number of parties.
 
-A protocol gives its arguments itself (`Terms.arguments`), wherever its terms meet the conditions. `docs/arguments.md`
-states and proves each under its name. All are about parties that follow the protocol.
+A protocol gives its arguments itself (`Terms.arguments`) if its terms meet their conditions. `docs/claims.md` states
+and proves each under its name. All assume that parties follow the protocol.
 """
 
 from collections.abc import Iterable
@@ -16,22 +16,23 @@ from tacit.protocols import is_shipped
 def argument_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
 ) -> PrivacyArgument | None:
-    """Returns the best of all arguments for these coalitions, if there is one."""
+    """Returns the best argument for these coalitions; None if there is none."""
     return best_argument(arguments_for(protocol, terms, coalition_size, rounds, drift))
 
 
 def best_argument(found: Iterable[PrivacyArgument]) -> PrivacyArgument | None:
-    """Returns the best of some arguments: one that allows for dropouts or, if none does, by which least is learnt."""
+    """Returns the best argument: one that allows dropouts or, without one, the one with the fewest exposed bits."""
     return min(found, key=lambda each: (not each.dropouts, each.bits), default=None)
 
 
 def arguments_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
 ) -> list[PrivacyArgument]:
-    """Returns what is proved of the coalitions of a size, over some rounds on these terms.
+    """Returns the arguments about all coalitions of a size, over some rounds on these terms.
 
     The facts of each say which coalitions, rounds and dropouts it covers. `render/arguments.py` makes the sentence.
-    Only shipped protocols are asked, whose tests try every argument. Another one may reuse their terms with other code.
+    Only shipped protocols are asked, because tests check all their arguments. Another protocol may reuse their terms
+    with different code.
     """
     if not is_shipped(protocol) or not 1 <= coalition_size < len(terms.parties):
         return []

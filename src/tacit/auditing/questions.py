@@ -1,4 +1,4 @@
-"""Questions to the audit as people ask them: in a line that can be pasted, and answered coalition by coalition."""
+"""Questions to the auditor: settings as text, a command line that can be pasted, and a report per coalition."""
 
 import ast
 import json
@@ -19,13 +19,13 @@ from tacit.core.suite import Party
 from tacit.protocols import find
 
 PLAIN = re.compile(r"(?!(?:true|false|null|none|nan|inf)$)[a-z][a-z_-]*", re.IGNORECASE)
-"""Text that can be nothing else, and so needs no quotes."""
+"""Text that can have no other meaning, and so needs no quotes."""
 
 
 def read_value(text: str) -> Any:
-    """Returns what a setting stands for: JSON, Python or TOML, and otherwise the text itself.
+    """Returns the value of a setting given as text: JSON, Python or TOML, and otherwise the text itself.
 
-    Raises ConfigError for what begins like a list, a table or quoted text, and is none.
+    Raises ConfigError for text that begins like a list, a table or a quoted text but is not valid.
     """
     given = text.strip()
     for read in (json.loads, ast.literal_eval, _read_toml):
@@ -34,57 +34,60 @@ def read_value(text: str) -> Any:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     if given[:1] in tuple("[{('\""):
-        raise ConfigError(f"{given} is neither JSON nor Python nor TOML; write it as in rho=[3,0.1] or graph=ring")
+        raise ConfigError(
+            f"{given} is neither JSON nor Python nor TOML; try: a value such as rho=[3,0.1] or graph=ring"
+        )
     return text
 
 
 def _read_toml(text: str) -> Any:
-    # Of the rest, TOML would take dates, which nobody means here.
+    # Of the remaining TOML values only lists and tables are accepted; dates are not.
     if not text.startswith(("[", "{")):
         raise ValueError(text)
     return tomllib.loads(f"value = {text}")["value"]
 
 
 def write_value(value: Any) -> str:
-    """Returns a setting as text that `read_value` takes for the same."""
+    """Returns a value as text that `read_value` reads as the same value."""
     if isinstance(value, str) and PLAIN.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields settings as a shell takes them."""
+    """Yields settings as options of a command line."""
     for name, value in options.items():
         yield f"--set {shlex.quote(f'{name}={write_value(value)}')}"
 
 
 @dataclass(frozen=True)
 class Question:
-    """Question to the audit, with only the fields that differ from the default."""
+    """Question to the auditor. The command line contains only fields that differ from their defaults."""
 
     protocol: str
     parties: int
     options: Mapping[str, Any] = field(default_factory=dict)
     coalition: tuple[Party, ...] | None = None
-    """Colluding parties; None for each party, and the server, alone."""
+    """The colluding parties; None for each single party, and the server."""
     coalition_size: int | None = None
-    """Size of the coalitions, if all of a size are in question; with the server, one party fewer."""
+    """Size of all coalitions to report on; with the server, one party fewer. None for a given coalition."""
     rounds: int = 1
     drift: Drift | float = "static"
     dropout: float = 0.0
     noise: float = 0.0
     prior: float | None = None
     length: int | None = None
-    """Length of the vectors; None for the length that audits take unless told."""
+    """Length of the vectors; None for the default of audits."""
     open_links: bool = False
 
     def __post_init__(self) -> None:
-        """Takes noise that is given as a setting for the noise of the question; raises ConfigError if it is another."""
+        """Moves noise that is given as a setting to the field `noise`; raises ConfigError if both are given and
+        differ."""
         given = self.options.get("noise")
         if isinstance(given, bool) or not isinstance(given, int | float):
-            return  # what is no number is named with all that is wrong
+            return  # The problem is reported later, with all others.
         if self.noise and self.noise != given:
-            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; give it once")
+            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; try: give it once")
         object.__setattr__(self, "noise", given)
         object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name != "noise"})
 
@@ -101,11 +104,11 @@ class Question:
 
     @property
     def names(self) -> tuple[Party, ...]:
-        """The parties: p0, p1, …"""
+        """The names of the parties: p0, p1, …"""
         return tuple(f"p{place}" for place in range(self.parties))
 
     def scope(self) -> Scope:
-        """Returns what the audit is to look at; raises ConfigError with all that is wrong with the question."""
+        """Returns the scope of the audit; raises ConfigError with all problems of the question."""
         scope = Scope.of(
             self.protocol,
             self.names,
@@ -123,16 +126,16 @@ class Question:
         return scope
 
     def coalitions(self) -> list[tuple[Party, ...]]:
-        """Returns whom it is about: each party alone, and the server, unless others are asked for."""
+        """Returns the coalitions to report on: the given ones or, by default, each single party and the server."""
         return coalitions_in_question(find(self.protocol), self.names, self.coalition, self.coalition_size)
 
     def answers(self) -> Iterator[Report]:
-        """Yields a report on each coalition, with the worst seed that was tried."""
+        """Yields the report on each coalition, with the worst seed that was tried."""
         auditor = WorstSeedAuditor(self.scope(), guard=True)
         return (auditor.report(members) for members in self.coalitions())
 
     def _changed_fields(self) -> Iterator[tuple[str, Any]]:
-        """Yields what differs from what is asked unless something is set."""
+        """Yields the fields that differ from their defaults."""
         standard = Question(self.protocol, self.parties)
         for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "length"):
             if getattr(self, name) != getattr(standard, name):
@@ -140,6 +143,6 @@ class Question:
 
 
 def averaging(protocol: str, options: Mapping[str, Any]) -> str:
-    """Returns the call that averages some vectors by a protocol with these settings."""
+    """Returns the Python call that averages vectors by a protocol with these settings."""
     keywords = (f"{name}={value!r}" for name, value in options.items())
     return f"tacit.aggregate({', '.join(['vectors', repr(protocol), *keywords])})"

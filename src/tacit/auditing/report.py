@@ -19,7 +19,13 @@ from tacit.privacy.epsilon_bounds import EpsilonBound
 
 @dataclass
 class Report:
-    """Findings on one coalition."""
+    """Findings of the audit on one coalition. `tacit.audit` returns it.
+
+    >>> import tacit
+    >>> report = tacit.audit("secagg", parties=4, coalition="server")
+    >>> report.exposed, report.smallest_group
+    ({}, 4)
+    """
 
     protocol: str
     parties: tuple[Party, ...]
@@ -32,30 +38,32 @@ class Report:
     """Number of rounds after which nobody is exposed yet."""
     smallest_group: int
     """Anonymity set, the T of paper 002: the fewest parties whose contributions the coalition cannot tell apart. It is
-    the number of all parties if the coalition can compute nothing, and 1 if somebody stands out, exposed or not. It is
-    never larger than a sum may be that shows as many `bits`: ½ log₂(T/(T − 1)) of each entry."""
+    the number of all parties if the coalition can compute nothing. It is 1 if some party stands out, exposed or not. It
+    is at most the size of a sum that shows as many `bits`: ½ log₂(T/(T − 1)) of each entry."""
     bits: dict[Party, float] = field(default_factory=dict)
     """Most bits that the coalition knows of an entry of each other party; empty if there are too many parties."""
     most_bits: float = 0.0
-    """Bits of an entry."""
+    """Number of bits that represent an entry."""
     epsilon_bound: EpsilonBound | None = None
-    """Least bound on `epsilon` that is proved, and the kind of proof."""
+    """Smallest proved bound on `epsilon`, and the kind of proof."""
     company: int | None = None
-    """Number of parties whose noise `epsilon` counts: the fewest behind any sum that the coalition saw. It is 1 over
-    several rounds of a protocol in which others pass on what it did not see, and None if it saw nothing."""
+    """Number of parties whose noise `epsilon` counts: the fewest contributors to any sum that the coalition saw. It is
+    1 over several rounds of a protocol in which others pass on values that it did not see, and None if it saw
+    nothing."""
     epsilon_bound_at_worst: EpsilonBound | None = None
-    """Least bound on `epsilon_at_worst` that is proved, and the kind of proof."""
+    """Smallest proved bound on `epsilon_at_worst`, and the kind of proof."""
     delta: float = 0.0
     """Probability δ with which the bound `epsilon` may fail."""
     nearly: tuple[Party, ...] = ()
     """Parties whose entries the coalition recovers not exactly, but so closely that it makes no difference."""
     unsure: tuple[Party, ...] = ()
-    """Parties that would be exposed if models were static. There are too many parties to analyse drift or noise."""
+    """Parties that would be exposed if models were static. There are too many parties to compute the effect of drift or
+    noise."""
     drowned: tuple[Party, ...] = ()
     """Parties whose vectors rounding hides: with more digits per entry they would be exposed."""
     at_worst: tuple[Party, ...] | None = None
-    """Parties exposed in the worst case of dropouts: in a single round with the fewest contributors, or in the analysed
-    rounds anyway. None if the worst case was not analysed."""
+    """Parties exposed in the worst case of dropouts: in a round with the fewest contributors, or in the analysed rounds
+    without it. None if the worst case was not analysed."""
     fewest: int | None = None
     """Contributors left in that worst case."""
     dropout: float = 0.0
@@ -69,7 +77,7 @@ class Report:
     seeds_tried: int = 0
     """Number of seeds that were tried, this one and the next ones; 0 if nothing is sampled."""
     exposing_seeds: tuple[SeedResult, ...] = ()
-    """Other seeds with which somebody is exposed. All other fields are about `seed`."""
+    """Other seeds with which some party is exposed. All other fields are about `seed`."""
     first_seed: int | None = None
     """First of the seeds, if this report is on the worst of them; None if the worst was not asked for."""
     fractions: dict[Party, float] = field(default_factory=dict)
@@ -79,8 +87,8 @@ class Report:
     entries: int = 1
     """Number of entries that recipes were replayed on; 1 if one stands for all."""
     errors: dict[Party, float] = field(default_factory=dict)
-    """Error of each recipe when replayed on a real transcript: largest distance of an entry from the victim's vector.
-    Noise of the settings is in it. Without noise it is the same as `proof_errors`."""
+    """Error of each recipe when replayed on a real transcript: the largest distance of an entry from the victim's
+    vector. It includes the noise of the settings. Without noise it equals `proof_errors`."""
     noise: float = 0.0
     """Standard deviation of the noise that each party adds to every entry, by the settings."""
     proof_errors: dict[Party, float] = field(default_factory=dict)
@@ -163,25 +171,25 @@ class Report:
 
     @cached_property
     def smallest_support(self) -> int | None:
-        """The relaxed T of paper 002: the fewest vectors that anything it knows depends on.
+        """The relaxed T of paper 002: the fewest vectors on which anything that the coalition can compute depends.
 
-        None if there are too many sets of parties to try them all, or if entries differ.
+        None if there are too many sets of parties to try, or if entries are treated differently.
         """
         return None if self.entries > 1 or self.rows is None else smallest_support(self.rows)
 
     @property
     def worst_other_seed(self) -> SeedResult | None:
-        """The other seed that exposes most, if it is worse than this one."""
+        """The other seed that exposes most parties, if it exposes more than this one."""
         found = max(self.exposing_seeds, key=lambda each: (len(each.victims), -each.safe_rounds), default=None)
         here = len(self.exposed) + len(self.nearly) + len(self.unsure)
         return found if found is not None and len(found.victims) > here else None
 
     @property
     def worst(self) -> SeedResult:
-        """The seed that exposes most: this one, unless another is worse."""
+        """The seed that exposes most parties: this one, unless another exposes more."""
         return self.worst_other_seed or self.this_seed
 
     @property
     def this_seed(self) -> SeedResult:
-        """Victims with this report's own seed."""
+        """The parties exposed with this report's own seed."""
         return SeedResult(self.seed, tuple(self.victims), self.safe_rounds)

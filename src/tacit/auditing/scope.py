@@ -25,16 +25,18 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 LENGTH = 100_000
-"""Length of vectors, if nobody says it."""
+"""Default length of vectors."""
 EAVESDROPPER = "eavesdropper"
-"""Name of the party that listens on the links, in a coalition. Its older name, "onlooker", works as well."""
+"""Name of the adversary that records the traffic on links, as a member of a coalition. Its older name, "onlooker",
+works too."""
 PROOF_BITS = 64
-"""Of the ring in which recipes are proved, so that rounding is out of the way of those with large factors."""
+"""Bits of the ring in which recipes are proved. It is large, so that rounding does not disturb recipes with large
+factors."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Protocol, terms, rounds and view that an audit analyses."""
+    """The protocol, terms, rounds and adversary's view that an audit analyses."""
 
     protocol: Protocol
     terms: Terms
@@ -44,19 +46,19 @@ class Scope:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     entries: int | None = None
-    """Length of the vectors that are run on symbols; None for as few as say it all."""
+    """Length of the vectors that are run on symbols; None for the least length that represents all entries."""
     vectors: Mapping[Party, NDArray[np.float64]] | None = None
     """Vectors by whose size entries are selected."""
     links: Collection[tuple[Party, Party]] | None = None
-    """Links that an eavesdropper hears; None for all."""
+    """Links on which an eavesdropper records traffic; None for all."""
     sealed: bool = True
     stand_ins: Mapping[Party, Role] | None = None
-    """Coroutines that run in the place of some parties' own."""
+    """Coroutines that replace those of some parties."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round. `faults` includes the faults that do this."""
     noise: float = 0.0
-    """Standard deviation of the noise that each party adds to every entry in every round; 0 to count the noise of the
-    settings as a part of the vector."""
+    """Standard deviation of the noise that each party adds to every entry in every round. With 0, the noise of the
+    settings counts as a part of the vector."""
     prior: float | None = None
     """Standard deviation of the adversary's prior for an entry; None for a uniform number up to the clip."""
     sensitivity: float | None = None
@@ -64,8 +66,8 @@ class Scope:
     delta: float = 1e-5
     """Probability δ with which the privacy bound may fail."""
     length: int = LENGTH
-    """Length of vectors: for the number of exposed entries of sparse ones, for what rounding adds to ε, and to try
-    protocols that are not shipped on."""
+    """Length of vectors. It determines the number of exposed entries of sparse vectors and the effect of rounding on ε.
+    Protocols that are not shipped are also run on vectors of this length."""
 
     @classmethod
     def of(
@@ -81,21 +83,21 @@ class Scope:
         beside: Collection[str] = (),
         **others: Any,
     ) -> "Scope":
-        """Returns a scope for the settings that some options stand for, whether they leak or not.
+        """Returns a scope for the given settings, whether they leak or not.
 
         Args:
-            protocol: the protocol, or its name.
-            parties: the names of the parties.
-            options: the protocol's settings.
-            faults: faults to inject.
-            dropout: probability with which each party drops out of each round.
-            noise: the setting of that name, which may be given apart.
-            length: length of vectors; that of the given ones, or `LENGTH`, unless set.
-            beside: names that the caller accepts besides options, suggested for misspelt ones.
-            others: further fields of the scope.
+            protocol: The protocol, or its name.
+            parties: The names of the parties.
+            options: The protocol's settings.
+            faults: Faults to inject.
+            dropout: Probability with which each party drops out of each round.
+            noise: The setting `noise`, which may be given separately.
+            length: Length of vectors; by default that of the given vectors, or `LENGTH`.
+            beside: Other options of the caller, to suggest for a misspelt one.
+            others: Further fields of the scope.
 
         Raises:
-            ConfigError: with everything that is wrong.
+            ConfigError: With all problems.
         """
         entry = find(protocol)
         if noise:
@@ -116,11 +118,11 @@ class Scope:
 
     @property
     def parties(self) -> tuple[Party, ...]:
-        """Those who bring vectors."""
+        """The parties that contribute vectors."""
         return self.terms.parties
 
     def problems(self) -> list[str]:
-        """Returns everything that is wrong with it."""
+        """Returns all problems of the scope."""
         problems = [
             f"{name} must be a whole number of at least 1, not {value!r}"
             for name, value in (("rounds", self.rounds), ("length", self.length))
@@ -158,13 +160,13 @@ class Scope:
                 problems.append("vectors must give every party one vector of finite numbers, all of one length")
             elif is_count(self.length) and given != self.length:
                 problems.append(
-                    f"vectors have {given} entries, but models have length={self.length}; give vectors of models, "
+                    f"vectors have {given} entries, but models have length={self.length}; try: give vectors of models, "
                     f"or leave out length"
                 )
         return problems
 
     def check(self, coalition: Sequence[Party]) -> None:
-        """Raises ConfigError unless this can be a coalition."""
+        """Raises ConfigError unless these parties can form a coalition."""
         everyone = (*self.protocol.everyone(self.parties), ONLOOKER)
         strangers = sorted({str(member) for member in coalition} - set(everyone))
         if strangers or not coalition:
@@ -173,30 +175,36 @@ class Scope:
             hint = f"did you mean {near[0]!r}? There are" if near else "there are"
             raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
-            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
+            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; try: name each member once")
         if set(coalition) >= set(self.parties):
             raise ConfigError(
-                f"a coalition of everyone has nobody left to learn from; name at most {len(self.parties) - 1} of the "
-                f"{len(self.parties)} parties"
+                "a coalition of everyone has nobody left to learn from; try: "
+                f"name at most {len(self.parties) - 1} of the {len(self.parties)} parties"
             )
 
     @property
     def static(self) -> bool:
-        """Whether what is brought is the same in every round."""
+        """Whether every party contributes the same vector in each round."""
         return self.drift in ("static", 0) and not self.noise
 
     @property
     def tied(self) -> bool:
-        """Whether what a party brings to different rounds differs, but says something about each other."""
+        """Whether a party's vectors differ between rounds but are correlated."""
         return not self.static and self.drift != "free"
 
     @property
     def sampled(self) -> bool:
-        """Whether chance is sampled: whom the server asks, who shares masks with whom, who drops out, known draws."""
+        """Whether something is sampled: the users that the server asks, mask neighbours, dropouts, or known secret
+        numbers."""
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         by_chance = bool(self.terms.known_draws) or any(0 < fault.chance < 1 for fault in self.faults)
         return by_chance or not (everybody and self.terms.rounds_alike)
+
+    @property
+    def proof_size(self) -> float:
+        """The largest magnitude of an entry on which recipes are proved: none is cut off."""
+        return min(1.0, self.terms.settings.clip, self.terms.span)
 
     @property
     def injected_faults(self) -> int:
@@ -210,18 +218,18 @@ class Scope:
 
     @property
     def changing(self) -> Drift:
-        """Whether unknowns stand for all rounds or for one."""
+        """Whether an unknown stands for all rounds or for one."""
         return "static" if self.static else "free"
 
     def spread(self, resolution: float) -> Spread:
-        """Returns what is known of an entry beforehand."""
+        """Returns the adversary's prior knowledge of an entry."""
         prior = self.terms.settings.clip / math.sqrt(3) if self.prior is None else self.prior
         drift = None if self.drift == "free" else 0.0 if self.drift == "static" else float(self.drift)
-        # Who sees a vector with other noise in several encodings has as many looks at it.
+        # A vector that is encoded several times, each time with new noise, is effectively observed as many times.
         return Spread(prior, resolution, drift, self.noise / math.sqrt(self.terms.releases))
 
     def hears(self, envelope: Envelope) -> bool:
-        """Says whether an eavesdropper hears the link of an envelope."""
+        """Says whether an eavesdropper records the link of an envelope."""
         ends = {envelope.address.sender, envelope.address.to}
         return self.links is None or any(ends == set(link) for link in self.links)
 
@@ -241,12 +249,13 @@ class Scope:
 
 
 def resolve_members(coalition: Iterable[Party], parties: Collection[Party]) -> tuple[Party, ...]:
-    """Returns the members of a coalition, with the eavesdropper under the name that it has in reports."""
+    """Returns the members of a coalition, with the eavesdropper under the name that reports use."""
     return tuple(ONLOOKER if each == EAVESDROPPER and each not in parties else each for each in coalition)
 
 
 def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, ...]:
-    """Returns faults by which every party is lost to a round with that chance: in mid-round, if there is a server."""
+    """Returns faults by which each party drops out of a round with a probability: in mid-round, if there is a
+    server."""
     if not chance:
         return ()
     if protocol.choice is None:
@@ -255,7 +264,7 @@ def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, .
 
 
 def is_count(value: Any) -> bool:
-    """Says whether it is a whole number of at least 1."""
+    """Says whether a value is a whole number of at least 1."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
 
 
@@ -273,7 +282,7 @@ def _are_links(links: Any) -> bool:
 
 
 def _length_of(vectors: Any, parties: Sequence[Party]) -> int | None:
-    """Returns the length of vectors; None if there are none, or they are not one of finite numbers for each party."""
+    """Returns the length of given vectors; None without vectors, or if they are not one finite vector per party."""
     if not isinstance(vectors, Mapping) or set(vectors) != set(parties):
         return None
     try:

@@ -19,9 +19,9 @@ from tacit.core.suite import SERVER
 from tacit.protocols import REGISTRY
 
 MANY = 10
-"""Rounds of the next question, if the last one was about a single round."""
+"""Number of rounds that the next question proposes, if the last one had a single round."""
 SOME = 0.1
-"""Dropout probability of the next question, if the last one had no dropouts."""
+"""Dropout probability that the next question proposes, if the last one had no dropouts."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Summary:
 
     @property
     def exposed(self) -> bool:
-        """Whether somebody is exposed, also if only in the worst case, or that could not be ruled out."""
+        """Whether a party is exposed, be it only in the worst case, or this could not be excluded."""
         return self.verdict.leaks
 
 
@@ -96,7 +96,7 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
 
 
 def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
-    """Yields with which seeds participation, or numbers that count as known, were sampled, if they were."""
+    """Yields the seeds with which participation, or numbers that count as known, were sampled."""
     first = reports[0]
     seed = first.seed if first.first_seed is None else first.first_seed
     seeds = min(report.seeds_tried for report in reports)
@@ -164,7 +164,7 @@ def _steps_after_exposure(question: Question) -> Iterator[Step]:
     if question.rounds > 1 and question.drift != "free":
         yield Step(StepCode.WITH_DRIFT, replace(question, drift="free").command)
     colluding = max(question.coalition_size or 1, len(question.coalition or ()))
-    if colluding <= question.parties - 2:  # no average hides the last party from all others
+    if colluding <= question.parties - 2:  # With all but one other colluding, no average hides the last party.
         size = f" --coalition-size {colluding}" if colluding > 1 else ""
         command = f"tacit plan {question.parties}{size} --rounds {question.rounds} --dropout {question.dropout:g}"
         yield Step(StepCode.PLAN, command)
@@ -185,14 +185,14 @@ def _harder_questions(reports: Sequence[Report], question: Question) -> Iterator
 
 
 def _larger_coalition(reports: Sequence[Report], question: Question) -> Question | None:
-    """Returns the question about one colluder more, as long as two others are left to hide among each other."""
+    """Returns the question with one colluding party more, if two others remain to hide each other; otherwise None."""
     members = max((report.coalition for report in reports), key=len)
     parties = reports[0].parties
     if len(set(members) & set(parties)) + 1 > len(parties) - 2:
         return None
     unspecified = question.coalition is None and question.coalition_size is None
     if unspecified and any(SERVER in each.coalition for each in reports):
-        return replace(question, coalition=(SERVER, "p0"))  # the quickest of all coalitions of two
+        return replace(question, coalition=(SERVER, "p0"))  # The coalition of two that is analysed fastest.
     if question.coalition is None:
         return replace(question, coalition_size=(question.coalition_size or 1) + 1)
     newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in question.coalition)

@@ -27,14 +27,28 @@ PAPERS = {
 # --- claims of a paper ---------------------------------------------------------------------------------------------
 
 
+class ConditionCode(StrEnum):
+    """Code of the conditions under which a claim of a shipped protocol applies."""
+
+    ONE_NODE_ONE_ROUND = "one_node_one_round"
+    COLLUDING_NODES = "colluding_nodes"
+    SERVER_ONE_ROUND = "server_one_round"
+    BATCHES = "batches"
+    PRIVATE_EAVESDROPPER = "private_eavesdropper"
+    ALL_TO_ALL = "all_to_all"
+    GAP = "gap"
+
+
 @dataclass(frozen=True)
 class Promise:
     """The statement that a claim makes for given settings and a given coalition."""
 
     exposed: bool
     """Whether the paper says that everybody is exposed. Otherwise it says that nobody is."""
-    because: str
-    """The conditions of the claim, as they are met here."""
+    condition: str
+    """The conditions of the claim that are met: a `ConditionCode`, or a few words of the protocol's own."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers that a `ConditionCode` mentions, as plain data."""
 
 
 PromiseRule: TypeAlias = Callable[[Any, Collection[Party], int], Promise | None]
@@ -72,7 +86,7 @@ class CoalitionQuery:
 
 
 class ArgumentCode(StrEnum):
-    """Name of an argument of a shipped protocol: the heading under which `docs/arguments.md` states and proves it."""
+    """Name of an argument of a shipped protocol: the heading under which `docs/claims.md` states and proves it."""
 
     ONE_SUM = "one sum"
     CIRCLE = "circle"

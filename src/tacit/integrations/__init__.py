@@ -1,1 +1,1 @@
-"""Other frameworks that carry Tacit rounds."""
+"""Integrations: other frameworks that carry the messages of Tacit rounds."""

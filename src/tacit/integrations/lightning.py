@@ -27,13 +27,13 @@ class AverageCallback(Callback):  # type: ignore[misc, unused-ignore]
         self.plan.restore(pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Averages after every so many optimizer steps; accumulated batches are one step."""
+        """Averages when the plan says so after an optimizer step. Accumulated batches are one step."""
         del outputs, batch
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if new_step and self.plan.is_due(steps=trainer.global_step):
             self.plan.average(pl_module, trainer.optimizers)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Averages after every so many epochs."""
+        """Averages when the plan says so after an epoch."""
         if self.plan.is_due(epochs=trainer.current_epoch + 1):
             self.plan.average(pl_module, trainer.optimizers)

@@ -54,12 +54,12 @@ class AveragingPlan:
             raise ConfigError(wrong)
 
     def is_due(self, *, epochs: int = 0, steps: int = 0) -> bool:
-        """Returns whether an average follows after so many finished epochs, or after so many steps."""
+        """Returns whether an average is due after these numbers of finished epochs and steps."""
         done, every = (epochs, self.every_epochs) if self.every_steps is None else (steps, self.every_steps)
         return bool(done) and done % every == 0
 
     def restore(self, module: Any) -> None:
-        """Puts the last adopted average into the module, so that a restarted program goes on from it."""
+        """Puts the last adopted average into the module, so that a restarted program continues from it."""
         self.peer.restore(select_tensors(module, only_trainable=self.only_trainable))
 
     def average(self, module: Any, optimizers: Iterable[Any] = ()) -> Outcome:

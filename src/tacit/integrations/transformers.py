@@ -25,13 +25,13 @@ class AverageCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self.plan.restore(model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **others: Any) -> None:
-        """Averages after every so many optimizer steps."""
+        """Averages when the plan says so after an optimizer step."""
         del args, control, others
         if self.plan.is_due(steps=state.global_step):
             self.plan.average(model, [optimizer])
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **others: Any) -> None:
-        """Averages after every so many epochs."""
+        """Averages when the plan says so after an epoch."""
         del args, control, others
         if self.plan.is_due(epochs=round(state.epoch or 0)):
             self.plan.average(model, [optimizer])

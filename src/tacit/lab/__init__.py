@@ -1,1 +1,1 @@
-"""Research on the five papers: their tables and figures, attacks, and comparisons. Not needed to deploy."""
+"""Research on the five papers: their tables and figures, attacks, and comparisons. Deployments do not need it."""

@@ -1,4 +1,4 @@
-"""Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
+"""Comparison of protocols on one scenario: the same data, split, model and local work, with different averaging."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,47 +27,50 @@ STANDARD = Scenario(
     data=Data(parties=9, split=Split(kind="dirichlet", alpha=0.3)),
     local=LocalTraining(rate=0.5, batch=16),
 )
-"""What is compared if nothing else is asked for: about what `tacit demo` learns."""
+"""The default scenario, which is similar to that of `tacit demo`."""
 
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What came of a scenario with one protocol."""
+    """Result of a scenario with one protocol."""
 
     name: str
     options: dict[str, Any]
     history: tuple[Metrics, ...] = ()
+    """Metrics of the rounds, with the scenario's own seed."""
+    repeats: tuple[Metrics, ...] = ()
+    """Metrics of the last round, for each seed."""
     parties: int = 1
     exposed: str = ""
-    """Who could learn whose model, by the audit."""
+    """Parties that could learn a model and whose, by the audit, in a few words."""
     verdict: Verdict = Verdict.NOT_AUDITED
     """Verdict of the audit on the settings."""
     server: bool = False
     refused: str = ""
-    """Why it was not run, if it was not."""
+    """Reason why the protocol was not run; empty if it was."""
 
     @property
     def leaks(self) -> bool:
-        """Whether somebody is exposed without further dropouts, or the settings were refused for a leak."""
+        """Whether a party is exposed without further dropouts, or the settings were refused for a leak."""
         return self.verdict in (Verdict.EXPOSED, Verdict.NEARLY_EXPOSED, Verdict.LEAKS_BY_DESIGN)
 
     @property
     def label(self) -> str:
-        """The protocol with its options, in few letters."""
+        """A short label: the protocol with its options."""
         return write_variant(self.name, self.options)
 
     @property
     def last(self) -> Metrics | None:
-        """What is known after the last round."""
+        """Metrics after the last round; None if there are none."""
         return self.history[-1] if self.history else None
 
     @property
     def bytes_per_party(self) -> float:
-        """What a party sends in a round, the server's share included."""
+        """Bytes that a party sends in a round on average, including the server's."""
         return sum(each.bytes for each in self.history) / max(1, len(self.history)) / self.parties
 
     def plain(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the result as plain data."""
         return {
             "protocol": self.name,
             "options": self.options,
@@ -75,36 +78,38 @@ class ComparisonResult:
             "exposed": self.exposed,
             "verdict_code": self.verdict.value,
             "refused": self.refused,
+            "seeds": len(self.repeats),
+            "last_of_each_seed": self.repeats,
             "history": self.history,
         }
 
 
 def write_variant(protocol: str, options: Mapping[str, Any]) -> str:
-    """Returns a protocol with its options, as `parse_variant` reads it."""
+    """Returns a protocol with its options as text, in the form that `parse_variant` reads."""
     return " ".join([protocol, *(f"{name}={_write_value(value)}" for name, value in options.items())])
 
 
 def _write_value(value: Any) -> str:
-    """Returns a setting in as few letters as JSON has for it; a word stands for itself."""
+    """Returns a setting as short JSON; a word stands for itself."""
     return write_value(value) if isinstance(value, str) else msgspec.json.encode(normalize_value(value)).decode()
 
 
 def list_variants(scenario: Scenario) -> list[dict[str, Any]]:
-    """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
+    """Returns every protocol with settings that pass the audit, then local-only and centralised training."""
     own = scenario.protocol
     listed = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
     return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
 
 
 def parse_variant(text: str) -> dict[str, Any]:
-    """Returns the protocol that somebody asked for, such as "cesar share=0.3", with values as JSON has them."""
+    """Returns the protocol that a text names, such as "cesar share=0.3", with values in JSON."""
     name, *options = _split_words(text) or [""]
     check_name("protocol", name, (*REGISTRY, ALONE, TOGETHER))
     return {"name": name, **settings_from(options, "--protocol")}
 
 
 def _split_words(text: str) -> list[str]:
-    """Returns the words of a text. What is in quotes or brackets is one of them, with its quotes, which are JSON's."""
+    """Returns the words of a text. Quoted or bracketed text is one word, and keeps its quotes, which belong to JSON."""
     words, depth, quote, escaped = [""], 0, "", False
     for letter in text:
         if quote:
@@ -118,7 +123,7 @@ def _split_words(text: str) -> list[str]:
             words.append("")
         else:
             words[-1] += letter
-    # Somebody may quote a setting whole, as in a shell.
+    # A user may quote a whole setting, as in a shell.
     return [word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word for word in words if word]
 
 
@@ -126,26 +131,35 @@ def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
     progress: Progress = ignore_progress,
+    seeds: int = 1,
 ) -> list[ComparisonResult]:
-    """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
+    """Runs a scenario with each of several protocols, or with all. Settings that the audit refuses are reported as
+    refused.
 
-    So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
-    `progress` is notified of every protocol that begins and of every round that ends, in rounds of all protocols.
+    When all protocols are compared, so are settings that do not fit the scenario, such as privacy per user without
+    averaging.
+
+    Args:
+        scenario: The scenario.
+        protocols: The protocols with their options; None for all.
+        progress: Receives the start of every protocol and the end of every round, in rounds of all protocols.
+        seeds: Number of seeds, from that of the scenario on, with each of which every protocol runs.
     """
-    turns, total = count(), len(list_variants(scenario) if protocols is None else protocols) * scenario.rounds
+    all_ = len(list_variants(scenario) if protocols is None else protocols)
+    turns, total = count(), all_ * scenario.rounds * seeds
 
     def run(protocol: dict[str, Any], asked: bool = True) -> ComparisonResult:
-        before = next(turns) * scenario.rounds
+        before = next(turns) * scenario.rounds * seeds
 
         def report_rounds(doing: str, done: float, _: float = 1.0, /) -> None:
             progress(doing, before + done, total)
 
-        return _run_variant(scenario, protocol, report_rounds, asked)
+        return _run_variant(scenario, protocol, report_rounds, asked, seeds)
 
     if protocols is not None:
         return [run(protocol) for protocol in protocols]
     every, own = list_variants(scenario), scenario.protocol["name"]
-    # Its own comes first: what is wrong with that is wrong with the scenario.
+    # The scenario's own protocol comes first, because its problems are problems of the scenario.
     found = {own: run(scenario.protocol)}
     for each in every:
         if each["name"] != own:
@@ -153,7 +167,14 @@ def compare(
     return [found[each["name"]] for each in every]
 
 
-def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> ComparisonResult:
+def pays_for_rounds(scenario: Scenario) -> bool:
+    """Says whether each round of a scenario is paid for from the privacy budget of somebody's own data."""
+    return scenario.privacy is not None and scenario.data.folder is not None
+
+
+def _run_variant(
+    scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool, seeds: int = 1
+) -> ComparisonResult:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
         found = assemble_run(msgspec.structs.replace(scenario, protocol=protocol))
@@ -164,21 +185,37 @@ def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progres
         verdict = Verdict.EXPOSED if leaks and not isinstance(refused, NotAudited) else Verdict.NOT_AUDITED
         return ComparisonResult(name, options, refused=str(refused), verdict=verdict)
     progress(f"{write_variant(name, options)}: begins", 0)
-    history = []
+    history: list[Metrics] = []
+    repeats: list[Metrics] = []
     try:
-        for metrics in found.rounds():
-            history.append(metrics)
-            progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
+        if not pays_for_rounds(scenario):
+            # One round that is not measured: the first one loads modules and fills caches.
+            next(iter(_assemble_seed(scenario, protocol, 0).rounds()), None)
+        for number in range(seeds):
+            rounds = (found if number == 0 else _assemble_seed(scenario, protocol, number)).rounds()
+            last = None
+            for last in rounds:
+                if number == 0:
+                    history.append(last)
+                of_seeds = f", seed {number + 1} of {seeds}" if seeds > 1 else ""
+                doing = f"{name}, round {last.round} of {scenario.rounds}{of_seeds}"
+                progress(doing, number * scenario.rounds + last.round)
+            repeats += [last] if last is not None else []
     except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
         return ComparisonResult(name, options, refused=f"in round {len(history) + 1}: {error}")
-    progress(f"{name}: asking who could learn whose model", scenario.rounds)
+    progress(f"{name}: asking who could learn whose model", scenario.rounds * seeds)
     exposed, verdict = _audit_settings(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
-    return ComparisonResult(name, options, tuple(history), len(found.parts), exposed, verdict, server)
+    return ComparisonResult(name, options, tuple(history), tuple(repeats), len(found.parts), exposed, verdict, server)
+
+
+def _assemble_seed(scenario: Scenario, protocol: dict[str, Any], number: int) -> AssembledRun:
+    """Returns a run with a later seed, which also decides who has which samples and the first weights."""
+    return assemble_run(msgspec.structs.replace(scenario, protocol=protocol, seed=scenario.seed + number))
 
 
 def _audit_settings(found: AssembledRun, name: str) -> tuple[str, Verdict]:
-    """Returns who could learn whose model, in a few words, and the verdict."""
+    """Returns which parties could learn a model, in a few words, and the verdict."""
     if found.checked is not None:
         audited = exposure(found.checked)
         return str(audited), audited.verdict

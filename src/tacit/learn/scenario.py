@@ -19,9 +19,9 @@ from tacit.protocols import DEFAULT_PROTOCOL
 from tacit.runtime.simulation.faults import Fault
 
 LEAST_EPSILON = 1e-8
-"""Smallest ε for which floats still give the amount of noise."""
+"""Smallest ε for which the noise can be computed in floats."""
 ALONE, TOGETHER = "local", "centralized"
-"""Values in place of a protocol: nobody averages, or one party has all samples."""
+"""Values instead of a protocol: no averaging, or one party with all samples."""
 
 
 Reader: TypeAlias = Callable[[Any], Any]
@@ -37,13 +37,13 @@ class Split(Section, frozen=True, kw_only=True):
 
     kind: Literal["iid", "shards", "dirichlet", "owner"] = "iid"
     per_party: int = 2
-    """Number of chunks of samples, sorted by label, that a party gets; for shards."""
+    """Number of chunks of label-sorted samples per party; for shards."""
     alpha: float = 0.5
     """Concentration, for dirichlet: small gives each party few labels, large gives all the same mix."""
 
 
 DEFAULT_SPLIT, OWNER_SPLIT = Split(), Split(kind="owner")
-"""Splits that nobody chose: random, or by owner where samples have owners. Identity tells them from chosen ones."""
+"""Default splits: random, or by owner if samples have owners. They are compared by identity with chosen ones."""
 OWNED = ("femnist", "shakespeare", "movielens")
 """Named data sets whose samples have owners."""
 
@@ -55,14 +55,14 @@ class Data(Section, frozen=True, kw_only=True):
 
     name: str = "digits"
     folder: str | None = None
-    """Folder with one npz file a party, in place of a name."""
+    """Folder with one npz file per party, instead of a name."""
     beside: str | None = None
     """Base of a relative folder: the folder of the scenario's file unless set."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the data set, such as by = "writer" for mnist."""
     parties: int = 10
     split: Split = DEFAULT_SPLIT
-    """Split over parties. Unless set, samples stay with their owners, and samples without owners are dealt out."""
+    """Split over parties. By default samples stay with their owners, and samples without owners are split at random."""
     train: int | None = None
     """Number of training samples of all parties together; all of them unless set."""
     test: int | None = 2000
@@ -94,7 +94,7 @@ class Data(Section, frozen=True, kw_only=True):
         }[self.split.kind]
 
     def problems(self) -> list[str]:
-        """Returns the problems that the fields alone show."""
+        """Returns the problems that are visible from the fields alone."""
         wrong = [
             f'data.split.{name} is for data.split.kind="{kind}", and not for "{self.split.kind}"'
             for name, kind in (("per_party", "shards"), ("alpha", "dirichlet"))
@@ -105,7 +105,7 @@ class Data(Section, frozen=True, kw_only=True):
     def with_own_samples(self, name: str, owned: bool) -> "Data":
         """Returns the same section for samples of that name that are given in Python.
 
-        Without a chosen split, samples that have owners stay with them.
+        Without a chosen split, samples with owners stay with them.
         """
         split = OWNER_SPLIT if owned and self.split is DEFAULT_SPLIT else self.split
         return msgspec.structs.replace(self, name=name, folder=None, beside=None, split=split)
@@ -123,7 +123,8 @@ class Privacy(Section, frozen=True, kw_only=True):
     noise: Literal["distributed", "central", "local"] = "distributed"
     """Source of noise: each party's part under the masks, a trusted server, or each party all of it."""
     against: Literal["everybody", "parties"] = "everybody"
-    """Adversary: everybody including the server, which without masks takes all noise from each party; or parties."""
+    """Adversary: everybody including the server, against which without masks each party needs the full noise; or
+    parties."""
     dropouts: float = 0.0
     """Fraction of the contributors that may drop out while the noise still suffices."""
     colluders: int = 0
@@ -136,12 +137,12 @@ class Privacy(Section, frozen=True, kw_only=True):
     def budget(self) -> float | None:
         """The ε at which a run stops, with a margin for rounding; None for the paper's noise.
 
-        The paper's noise is known to be too low, so its real ε is reported and the run goes on.
+        The paper's noise is known to be too low, so its real ε is reported and the run continues.
         """
         return self.epsilon * (1 + 1e-6) if self.sigma == "calibrated" else None
 
     def problems(self) -> list[str]:
-        """Returns the problems that the fields alone show."""
+        """Returns the problems that are visible from the fields alone."""
         wrong = [
             f"privacy.{name}={value} must be {wanted}"
             for name, value, wanted, fine in (
@@ -156,9 +157,10 @@ class Privacy(Section, frozen=True, kw_only=True):
         if self.unit == "user" and self.sigma == "paper":
             wrong.append('privacy.sigma="paper" is for privacy.unit="sample"')
         if self.unit == "user" and self.noise != "central" and self.accountant == "pld":
-            wrong.append('privacy.accountant="pld" is for noise on real numbers; use "rdp" or "zcdp"')
+            wrong.append('privacy.accountant="pld" is for noise on real numbers; try: use "rdp" or "zcdp"')
         if self.unit == "sample" and self.noise == "central":
-            # A server has no samples to clip, so users would add the noise, and nothing would keep sums large enough.
+            # A server has no samples to clip, so users would add the noise, and nothing would guarantee large enough
+            # sums.
             wrong.append('privacy.noise="central" is for privacy.unit="user"; per sample use "distributed" or "local"')
         return wrong
 
@@ -197,7 +199,7 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
-        """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
+        """Returns the scenario of a TOML or JSON file; raises ConfigError with all problems and their lines."""
         made = cls._from_source(ConfigSource.load(path))
         if made.data.folder is None or made.data.beside is not None:
             return made
@@ -206,12 +208,12 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Scenario":
-        """Returns the scenario of a text in TOML or, if its name ends so, JSON; raises ConfigError as `load` does."""
+        """Returns the scenario of a text in TOML, or in JSON if the name ends so; raises ConfigError as `load` does."""
         return cls._from_source(ConfigSource.parse(text, name))
 
     @classmethod
     def of(cls, given: Any) -> "Scenario":
-        """Returns the scenario of plain tables; raises ConfigError with every problem."""
+        """Returns the scenario of plain tables; raises ConfigError with all problems."""
         return cls._from_source(ConfigSource(given))
 
     @classmethod
@@ -224,7 +226,7 @@ class Scenario(Section, frozen=True, kw_only=True):
         return made
 
     def problems(self) -> list[str]:
-        """Returns the problems that the fields alone show."""
+        """Returns the problems that are visible from the fields alone."""
         wrong = [
             f"{name}={value} must be at least {least}"
             for name, value, least in (
@@ -247,17 +249,17 @@ class Scenario(Section, frozen=True, kw_only=True):
             f"data.options.{name}": self.data.folder is None and name in self.data.options
             for name in ("name", "progress")
         }
-        wrong += [f"{name} is no option; leave it out" for name, given in taken.items() if given]
+        wrong += [f"{name} is no option; try: leave it out" for name, given in taken.items() if given]
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
-            wrong.append("privacy per user is about what is averaged; give a protocol that averages")
+            wrong.append("privacy per user is about what is averaged; try: give a protocol that averages")
         wrong += [*self.data.problems(), *(f"local.{problem}" for problem in self.local.problems())]
         return [*wrong, *([] if self.privacy is None else self.privacy.problems())]
 
     @property
     def digest(self) -> str:
-        """Hash of everything that decides the result: runs with equal digests are the same run."""
+        """Hash of everything that determines the result: runs with equal digests are the same run."""
         fields = normalize_value(self)
         for name in ("title", "workers"):
             del fields[name]
@@ -289,14 +291,14 @@ def find_place(source: ConfigSource, problem: str) -> Place | None:
 
 
 def locate_problems(error: ConfigError, path: str | Path) -> ConfigError:
-    """Returns an error of a run with the lines of the settings that it names, if the file has them all."""
+    """Returns an error of a run with the lines of the settings that it names, if all of them are in the file."""
     source = ConfigSource.load(path)
     found = [(find_place(source, problem), problem) for problem in error.problems]
     if any(where is None for where, _ in found):
-        return error  # the file has no line for some problem
+        return error  # The file has no line for some problem.
     return source.error([(where or (), problem) for where, problem in found])
 
 
 def _setting_of(problem: str) -> Place:
-    """Returns the setting that a problem is about: each begins with its name."""
+    """Returns the setting that a problem is about. Each problem begins with its name."""
     return tuple(re.split(r"[^\w.]", problem)[0].split("."))

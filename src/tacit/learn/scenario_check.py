@@ -1,7 +1,7 @@
 """Check of a scenario before anything is loaded or run: the one validator of Python, the command line and the page.
 
-`Scenario` itself checks what its own fields show. This adds what takes the registries: names and options of data sets
-and models, and a protocol's settings, bound to the scenario's parties.
+`Scenario` itself checks its own fields. This module adds checks that need the registries: names and options of data
+sets and models, and a protocol's settings, bound to the scenario's parties.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,16 @@ from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
 
 MOST_BOUND = 1000
-"""Most parties that a protocol's settings are bound to in a check. With more, only the run itself binds them."""
+"""The largest number of parties to which the check binds a protocol's settings. With more, only the run binds them."""
 
 
 def find_problems(scenario: Scenario, *, own_data: bool = False, own_model: bool = False) -> list[Problem]:
-    """Returns every problem that shows without the data, each with the table that it is about.
+    """Returns all problems that are visible without the data, each with its table.
 
-    With `own_data` or `own_model`, samples or a model are given in place of those that the scenario names.
+    Args:
+        scenario: The scenario.
+        own_data: Whether samples are given instead of those that the scenario names.
+        own_model: Whether a model is given instead of the one that the scenario names.
     """
     checks: list[tuple[str, Callable[[Scenario], Any]]] = [("data", folder_name)]
     if not own_data and scenario.data.folder is None:
@@ -41,30 +44,30 @@ def find_problems(scenario: Scenario, *, own_data: bool = False, own_model: bool
             check(scenario)
         except ConfigError as error:
             problems += [((table,), problem) for problem in error.problems]
-            if check is folder_name:  # the same name would be reported twice
+            if check is folder_name:  # The same name would be reported twice.
                 return problems
     return problems
 
 
 def load_scenario(path: str | Path) -> Scenario:
-    """Reads and checks the scenario of a TOML or JSON file; raises ConfigError with every problem and its line."""
+    """Reads and checks the scenario of a TOML or JSON file; raises ConfigError with all problems and their lines."""
     return _check(lambda: Scenario.load(path), lambda: ConfigSource.load(path), str(path))
 
 
 def parse_scenario(text: str, name: str) -> Scenario:
-    """Reads and checks the scenario of a text in TOML or, if its name ends so, JSON; raises ConfigError likewise."""
+    """Reads and checks the scenario of a text in TOML, or in JSON if its name ends so; raises ConfigError likewise."""
     return _check(lambda: Scenario.parse(text, name), lambda: ConfigSource.parse(text, name), name)
 
 
 def _check(read: Callable[[], Scenario], read_source: Callable[[], ConfigSource], name: str) -> Scenario:
-    """Returns a scenario without problems; raises ConfigError with those it has, each with its line."""
+    """Returns a scenario without problems; raises ConfigError with all problems and their lines."""
     try:
         scenario = read()
         msgspec.json.encode(scenario)
         problems = find_problems(scenario)
     except RecursionError:
         raise ConfigError(f"{name}: its tables are nested too deep") from None
-    except ValueError as error:  # such as a folder with a name that no file can have
+    except ValueError as error:  # For example, a folder with a name that no file can have.
         raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
     if problems:
         source = read_source()

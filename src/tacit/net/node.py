@@ -101,7 +101,7 @@ class Node:
     def agreement(self) -> Agreement:
         """The agreement; raises ConfigError before the length of the vectors is known."""
         if self._participant is None:
-            raise ConfigError("nothing was averaged yet")
+            raise ConfigError("no round has ended with an average yet")
         return self._participant.agreement
 
     @property
@@ -113,7 +113,7 @@ class Node:
         """Returns the last average that is on disk. Its lineage may be older than ours."""
         self._complete_pending()
         self._finish_round()
-        return self.store.adopted(self.lineage)
+        return self.store.load_adopted(self.lineage)
 
     @property
     def interrupted(self) -> Update | None:
@@ -412,9 +412,9 @@ class Node:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
             raise ConfigError(
-                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; bring the same "
-                f"model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, with a "
-                f"new session (tacit roster renew)"
+                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; try: bring the "
+                f"same model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, "
+                f"with a new session (tacit roster renew)"
             )
 
     def _restore(self, agreement: Agreement) -> None:

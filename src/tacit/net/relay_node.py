@@ -29,7 +29,7 @@ class RelayNode:
         """Prepares a relay of a roster; raises ConfigError if the identity is not that of a relay on it."""
         if mine.name not in [card.name for card in roster.relays]:
             raise ConfigError(
-                f"{mine.name} is not on the roster of {roster.federation} as a relay; have whoever keeps it add the "
+                f"{mine.name} is not on the roster of {roster.federation} as a relay; try: have its keeper add the "
                 f"card (tacit roster add federation.toml {mine.name}.card --relay), and take the new federation.toml"
             )
         roster.check(mine)

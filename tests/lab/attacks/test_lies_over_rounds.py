@@ -9,7 +9,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.lineage import START
 from tacit.lab.attacks.lies import sequence_findings
 from tacit.lab.attacks.lies.cases import CLOSE
-from tacit.lab.attacks.lies.programs import INITIAL, PROGRAM, STATE, Member, adopt_ending, list_restarts
+from tacit.lab.attacks.lies.programs import INITIAL, PROGRAM, STATE, MemberState, adopt_ending, list_restarts
 from tacit.lab.attacks.lies.sequence_findings import (
     GRAPHS,
     SAME_RING,
@@ -67,7 +67,7 @@ def test_a_story_says_what_happens():
 def test_an_update_is_recovered_only_from_those_who_mask_together():
     """With different lineages there is no sum with the victim in it."""
     session = Session(RosterSettings())
-    state = Member().state
+    state = MemberState().state
     apart = {place: ClientInputs(1, state, FORGED if place == 0 else START) for place in range(4)}
     assert session.recover_update(apart, 0) != session.recover_update(apart, 0)  # not a number
     together = dict.fromkeys(range(4), ClientInputs(1, state, START))
@@ -128,7 +128,7 @@ def test_nothing_is_found_by_the_full_search(target):
 
 
 def test_clients_are_led_to_every_kind_of_ending():
-    session, state = Session(RosterSettings()), Member().state
+    session, state = Session(RosterSettings()), MemberState().state
     inputs = ClientInputs(2, state)
     live, unit = session.encode_sum(LIVE), session.encode_sum(DEAD, weight=1)
     timeout = session.conclude(inputs, None)
@@ -144,13 +144,13 @@ def test_clients_are_led_to_every_kind_of_ending():
 
 def test_a_lineage_is_what_a_client_signs():
     session = Session(RosterSettings())
-    assert session.advertise("p1", ClientInputs(1, Member().state)).lineage == START
-    assert session.advertise("p1", ClientInputs(1, Member().state, FORGED)).lineage == FORGED
+    assert session.advertise("p1", ClientInputs(1, MemberState().state)).lineage == START
+    assert session.advertise("p1", ClientInputs(1, MemberState().state, FORGED)).lineage == FORGED
 
 
 def test_a_program_that_lost_its_model_contributes_nothing_until_it_restores():
     session = Session(RosterSettings())
-    first = Member()
+    first = MemberState()
     inputs = first.begin(1, PROGRAM, changes=False)
     ending = session.conclude(inputs, Announcement(False, START, 1, session.names, session.encode_sum(LIVE)))
     member = adopt_ending(first, ending, PROGRAM, changes=False)
@@ -172,8 +172,8 @@ def test_changes_add_up_and_models_are_replaced():
     for changes, model in ((False, LIVE), (True, INITIAL[0] + LIVE)):
         session = Session(RosterSettings(changes=changes))
         told = Announcement(False, START, 1, session.names, session.encode_sum(LIVE))
-        ending = session.conclude(ClientInputs(1, Member().state), told)
-        assert adopt_ending(Member(), ending, STATE, changes=changes).model == (model, model)
+        ending = session.conclude(ClientInputs(1, MemberState().state), told)
+        assert adopt_ending(MemberState(), ending, STATE, changes=changes).model == (model, model)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------

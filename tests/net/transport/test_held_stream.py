@@ -78,7 +78,7 @@ def test_a_party_with_an_address_holds_no_streams(tmp_path):
 
     code, details = asyncio.run(run())
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert details == "federation.toml here has an address of p0; have both take the newest one"
+    assert details == "federation.toml here has an address of p0; try: have both take the newest one"
 
 
 def test_streams_that_are_never_opened_are_few_and_end(tmp_path):
@@ -188,7 +188,7 @@ def test_a_stream_on_which_a_message_fails_is_closed(given, said):
 
 def test_without_a_stream_a_message_fails_at_once_and_another_lane_is_of_no_use():
     async def run():
-        with pytest.raises(TransportError, match=r"p0 has no address and is not connected; has p0 been started\?"):
+        with pytest.raises(TransportError, match=r"p0 has no address and is not connected; try: start p0"):
             await held(Peer()).call(Lane.HELLO, pieces(b"a"), LONG)
 
     asyncio.run(run())

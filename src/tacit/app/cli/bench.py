@@ -1,4 +1,4 @@
-"""`tacit bench`: how fast this machine averages, by every protocol, beside plain averaging."""
+"""The command `tacit bench`: speed of averaging on this machine, by every protocol, compared with plain averaging."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rich.text import Text
 from tacit import __version__
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Choice, Debug, check_at_least, examples, protocol_names
+from tacit.app.cli.options import AsJson, Choice, Verbose, check_at_least, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import make_table
 from tacit.app.terminal.progress import show_progress
@@ -25,25 +25,25 @@ from tacit.protocols import REGISTRY
 from tacit.runtime.simulation.simulator import Simulation
 
 BASELINE = "fedavg"
-"""What the others are measured against: a server that sees everything, and masks nothing."""
+"""Protocol that the others are compared with: the server sees everything, and nothing is masked."""
 SEED = 0
 FEWEST = 5
-"""Parties of which a graph in which everybody has four neighbours can be made."""
+"""The fewest parties for a graph in which every party has four neighbours."""
 
 app = typer.Typer()
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one protocol takes on this machine."""
+    """Cost of one protocol on this machine."""
 
     protocol: str
     seconds: float
-    """For a round of all parties in one process, the fastest of several."""
+    """Seconds for a round of all parties in one process, the fastest of several."""
     ratio: float
-    """The same, over that of plain averaging."""
+    """Ratio of these seconds to those of plain averaging."""
     bytes_per_party: float
-    """Sent and received in a round."""
+    """Bytes that a party sends and receives in a round."""
 
 
 def measure_rounds(
@@ -53,7 +53,8 @@ def measure_rounds(
     repeat: int,
     progress: Progress,
 ) -> list[Measurement]:
-    """Returns what rounds of some protocols take, the baseline first. Nothing is recorded, and nobody drops out."""
+    """Returns the costs of rounds by some protocols, the baseline first. Nothing is recorded, and no party drops
+    out."""
     names = [f"p{place}" for place in range(parties)]
     rows = np.linspace(-1.0, 1.0, parties * entries).reshape(parties, entries)
     brought = {name: Update(row) for name, row in zip(names, rows, strict=True)}
@@ -68,7 +69,7 @@ def measure_rounds(
             began = perf_counter()
             outcome = simulation.average(brought)
             times.append(perf_counter() - began)
-        # The first round of a process makes what later ones find made.
+        # The first round of a process fills caches that later rounds use.
         seconds = min(times[1:])
         sent = float(np.mean([outcome.traffic.of(party) for party in names]))
         found.append(Measurement(said, seconds, seconds / (found[0].seconds if found else seconds), sent))
@@ -80,21 +81,21 @@ def measure_rounds(
     rich_help_panel=OVERVIEW,
 )
 def bench(
-    parties: Annotated[int, Choice(help="How many average; 8 unless set.")] = 8,
-    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
-    repeat: Annotated[int, Choice(help="How many rounds to take the fastest of; 3 unless set.")] = 3,
+    parties: Annotated[int, Choice(help="Number of parties (default: 8).")] = 8,
+    entries: Annotated[int, Choice(help="Length of the vectors (default: 100000).")] = 100_000,
+    repeat: Annotated[int, Choice(help="Number of measured rounds, of which the fastest counts (default: 3).")] = 3,
     protocol: Annotated[
         list[str] | None,
         Choice(
-            help="A protocol and its settings, such as 'secagg bits=16'; may be given several times. All unless set.",
+            help="A protocol and its settings, such as 'secagg bits=16'. May be repeated (default: all).",
             autocompletion=protocol_names,
         ),
     ] = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Measure how long a round takes on this machine, by every protocol, beside plain averaging."""
-    del debug
+    """Measure how long a round of each protocol takes on this machine."""
+    del verbose
     check_at_least(FEWEST, parties=parties)
     check_at_least(1, entries=entries, repeat=repeat)
     if protocol:

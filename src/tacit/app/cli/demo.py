@@ -1,12 +1,12 @@
-"""The demo: parties learn to read digits together, once under a server that sees everything, once under a blind one.
+"""The demo: parties learn to read digits together, first with plain averaging, then with secure aggregation.
 
-Each round every party trains on its own samples from the model they share, and the results are averaged. The two runs
-start from the same model, deal out the same samples and shuffle them alike, so whatever differs at the end is the
-doing of the protocol. In the middle of one round a party crashes, and the others go on without it. It has not heard how
-that round ended, so secure aggregation lets it listen to the next one and take part in the one after. A plain server
-would take it back at once; there it is silent for a round, so that both runs average the same. Nothing here is told in
-advance: what the server could read is found by opening its mail with its own keys, and what three protocols leak is
-asked of the audit.
+In each round every party trains on its own samples from the shared model, and the results are averaged. The two runs
+use the same initial model, samples and batches, so all differences at the end are due to the protocol. In the middle of
+one round a party crashes, and the others continue without it. It did not receive the result of that round. So with
+secure aggregation it only receives in the next round, and takes part in the one after. A plain server would take it
+back at once; there it pauses for a round, so that both runs average the same vectors. All results are computed: what
+the server can read is found by decrypting its messages with its own keys, and what three protocols leak is found by the
+audit.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,30 +37,31 @@ from tacit.vectors.layout import Layout
 PLAIN, BLIND = "fedavg", "secagg"
 PROTOCOLS = (PLAIN, BLIND)
 
-# How many sends and waits a party has behind it when it is about to send its vector.
+# Number of messages and waits of a party before it sends its vector.
 BEFORE_THE_VECTOR = {PLAIN: 2, BLIND: 5}
 
-SKEW = 0.3  # Dirichlet: so uneven that most parties have hardly seen some of the digits
-TESTED = 360  # samples that no party gets
+SKEW = 0.3  # Dirichlet parameter: so uneven that most parties have very few samples of some digits.
+TESTED = 360  # Samples that belong to no party.
 EPOCHS, RATE, BATCH = 2, 0.5, 16
-SHOWN = 4  # numbers of a model that are shown
+SHOWN = 4  # Entries of a model that are shown.
 
 FEW, FEWER = 12, 9
-"""Parties up to which the audit at the end is of as many as learn; of more it takes long, and so it is of fewer."""
+"""With at most `FEW` parties, the final audit has as many parties as the demo. With more it takes long, and has
+fewer."""
 
 READ = 0.99
-"""Correlation with the true model from which on we say that the server could read it."""
+"""Correlation with the true model from which on the server counts as able to read it."""
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What can be chosen about the demo."""
+    """Settings of the demo."""
 
     parties: int = 9
     rounds: int = 20
     seed: int = 0
     crash: tuple[Party, ...] = ()
-    """Who crashes in the middle of the middle round; empty for one party, if one can be spared."""
+    """Parties that crash in the middle of the middle round. Empty for one party, if the threshold allows it."""
 
     @property
     def names(self) -> tuple[Party, ...]:
@@ -69,16 +70,16 @@ class DemoSettings:
 
     @property
     def crash_round(self) -> int:
-        """The round in which somebody crashes."""
+        """The round in which parties crash."""
         return (self.rounds + 1) // 2
 
     @property
     def steps(self) -> int:
-        """How many steps `run` takes, of each of which it says so when it is begun."""
+        """Number of steps of `run`. Each is reported when it begins."""
         return len(PROTOCOLS) * self.rounds + self.parties + len(self.leaks())
 
     def leaks(self) -> tuple[Question, ...]:
-        """Returns what the audit is asked at the end: as many parties, by three protocols, in one round."""
+        """Returns the questions to the audit at the end: the same number of parties, three protocols, one round."""
         count = self.parties if self.parties <= FEW else FEWER
         return (
             Question("fedavg", count),
@@ -87,15 +88,15 @@ class DemoSettings:
         )
 
     def crashing(self) -> tuple[Party, ...]:
-        """Returns who crashes; raises ConfigError with everything that is wrong with the settings."""
+        """Returns the parties that crash; raises ConfigError with all problems of the settings."""
         problems = []
         most = len(load_digits().y) - TESTED
         if self.parties < 2:
-            problems.append(f"an average needs at least 2 parties, not {self.parties}; use --parties 9")
+            problems.append(f"an average needs at least 2 parties, not {self.parties}; try: use --parties 9")
         if self.parties > most:
-            problems.append(f"{self.parties} parties cannot share {most} samples; use at most --parties {most}")
+            problems.append(f"{self.parties} parties cannot share {most} samples; try: use at most --parties {most}")
         if self.rounds < 1:
-            problems.append(f"there must be at least 1 round, not {self.rounds}; use --rounds 20")
+            problems.append(f"there must be at least 1 round, not {self.rounds}; try: use --rounds 20")
         if problems:
             raise ConfigError(problems)
         needed = find(BLIND).settings().bind(Parties(self.names)).fewest_present
@@ -111,6 +112,7 @@ class DemoSettings:
         if len(crash) > spare:
             problems.append(
                 f"{len(crash)} of {self.parties} parties cannot crash at once, for {BLIND} needs {needed} to the end; "
+                "try: "
                 f"crash at most {spare}, or use more --parties"
             )
         if problems:
@@ -120,7 +122,7 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class DemoRun:
-    """How one protocol did."""
+    """Results of one protocol."""
 
     protocol: str
     accuracy: float
@@ -128,33 +130,33 @@ class DemoRun:
     rounds: int
     rounds_with_dropout: int
     bytes_per_party_per_round: int
-    """Sent and received, the mean over all parties and rounds that were finished."""
+    """Bytes sent and received: the mean over all parties and finished rounds."""
     models_sent: int
     models_read: int
-    """How many of the models that were sent the server could read."""
+    """Number of sent models that the server could read."""
     server_saw: str
-    """The same in words."""
+    """A sentence about that number."""
     correlation: float
-    """Between what the server saw of one party and that party's true model, over all rounds."""
+    """Correlation between what the server saw of one party and that party's true model, over all rounds."""
     accuracies: list[float]
-    """After each round."""
+    """Accuracy after each round."""
 
 
 @dataclass(frozen=True)
 class DemoDropout:
-    """A round that ended without everybody."""
+    """A round that ended without some parties."""
 
     round: int
     dropped: dict[Party, str]
     averaged: int
-    """How many vectors are in the average."""
+    """Number of vectors in the average."""
     back: int | None
-    """The round in which all of them were in the average again."""
+    """The round from which on all of these parties were in the average again; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Glimpse:
-    """A few numbers of one party's model in one round, as they are and as the server decoded what it received."""
+    """A few entries of one party's model in one round: true, and as decoded by the server."""
 
     party: Party
     round: int
@@ -164,39 +166,39 @@ class Glimpse:
 
 @dataclass(frozen=True)
 class DemoLeak:
-    """What the audit finds in one protocol, each party alone and the server."""
+    """Result of the audit of one protocol, for each single party and the server."""
 
     averaging: str
     """The protocol, with its settings."""
     exposed: bool
     verdict: str
     command: str
-    """What asks for it again, and says all of it."""
+    """The complete command that repeats the audit."""
 
 
 @dataclass(frozen=True)
 class DemoReport:
-    """All that the demo found out."""
+    """All results of the demo."""
 
     parties: int
     seed: int
     runs: dict[str, DemoRun]
     alone: dict[Party, float]
-    """Test accuracy of each party that learns as long, but by itself."""
+    """Test accuracy of each party that trains equally long, but alone."""
     largest_difference: float
-    """Between any two entries of the final models of the runs."""
+    """Largest difference between entries of the final models of the two runs."""
     identical: bool
-    """Whether the final models are the same bit for bit."""
+    """Whether the final models are equal bit for bit."""
     dropouts: list[DemoDropout]
     glimpse: Glimpse
     audited: int
-    """How many parties the leaks are of."""
+    """Number of parties in the audited settings."""
     leaks: list[DemoLeak]
 
 
 @dataclass(frozen=True)
 class DemoData:
-    """What there is to learn: the samples of each party, and those that nobody learns from."""
+    """Training samples of each party, and test samples."""
 
     seed: int
     softmax: Softmax
@@ -205,7 +207,7 @@ class DemoData:
 
     @classmethod
     def of(cls, names: Sequence[Party], seed: int) -> "DemoData":
-        """Deals out the digits, unevenly."""
+        """Distributes the digits unevenly."""
         data, rng = load_digits(), make_generator(seed, "deal")
         order = rng.permutation(len(data.y))
         test, rest = order[:TESTED], order[TESTED:]
@@ -217,7 +219,7 @@ class DemoData:
         return cls(seed, softmax, samples, Samples(data.x[test], data.y[test]))
 
     def train(self, party: Party, model: ModelArrays, round_: int) -> ModelArrays:
-        """Returns the model after one party's training in one round; the same whoever asks."""
+        """Returns the model after one party's training in one round. The result depends only on the arguments."""
         rng = make_generator(self.seed, "shuffle", party, round_)
         x, y = self.samples[party]
         return self.softmax.train_locally(model, x, y, epochs=EPOCHS, rate=RATE, batch=BATCH, rng=rng)
@@ -228,8 +230,8 @@ class DemoData:
 
 
 @dataclass
-class RunRecord:
-    """What is noted down during one run."""
+class DemoRecord:
+    """Measurements of one run."""
 
     accuracies: list[float] = field(default_factory=list)
     dropped: list[dict[Party, str]] = field(default_factory=list)
@@ -238,13 +240,13 @@ class RunRecord:
     """Bytes of each party in each round that it finished."""
     true: list[dict[Party, Vector]] = field(default_factory=list)
     seen: list[dict[Party, Vector]] = field(default_factory=list)
-    """What the server decoded, round by round."""
+    """Vectors that the server decoded, by round."""
 
     def note(self, step: TrainingStep) -> None:
-        """Writes down how a round ended."""
+        """Records the result of a round."""
         outcome = step.outcome
         if outcome is None:
-            raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
+            raise ConfigError(f"too few were left in round {step.number}; try: let fewer crash")
         self.true.append({party: update.vector for party, update in step.updates.items()})
         self.seen.append(read_server_messages(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
@@ -252,7 +254,7 @@ class RunRecord:
         self.traffic += [outcome.traffic.of(party) for party in outcome.average]
 
     def dropouts(self) -> list[DemoDropout]:
-        """Returns the rounds that ended without everybody."""
+        """Returns the rounds that ended without some parties."""
         found = []
         for place, dropped in enumerate(self.dropped):
             if dropped:
@@ -263,12 +265,12 @@ class RunRecord:
 
 
 def load_digits() -> Samples:
-    """Returns all images of digits that come along; the demo itself chooses those that it tests on."""
+    """Returns all bundled images of digits. The demo itself chooses the test samples."""
     return load("digits", share=1).flat()
 
 
 def run_demo(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoReport:
-    """Runs the demo, and reports every step before it begins."""
+    """Runs the demo, and reports every step when it begins."""
     steps = iter(range(settings.steps))
 
     def tick(doing: str) -> None:
@@ -299,7 +301,7 @@ def run_demo(settings: DemoSettings, progress: Progress = ignore_progress) -> De
 
 
 def audit_leak(asked: Question, tick: Callable[[str], None]) -> DemoLeak:
-    """Returns what the audit finds."""
+    """Returns the result of an audit."""
     tick(f"audit of {asked.protocol}")
     summary = summarize_reports(list(asked.answers()), asked)
     name, verdict = write_variant(asked.protocol, asked.options), render_verdict(summary)
@@ -308,10 +310,10 @@ def audit_leak(asked: Question, tick: Callable[[str], None]) -> DemoLeak:
 
 def train_together(
     protocol: str, classroom: DemoData, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
-) -> tuple[ModelArrays, RunRecord]:
-    """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
+) -> tuple[ModelArrays, DemoRecord]:
+    """Trains with averaging by a protocol; returns the last model and the measurements."""
     model = classroom.softmax.initial()
-    layout, diary = Layout.of(model), RunRecord()
+    layout, diary = Layout.of(model), DemoRecord()
     effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
     faults = [Fault(action="crash", party=party, round=round_, step=effect) for party in crashing]
     if protocol == PLAIN:
@@ -323,7 +325,7 @@ def train_together(
         layout.size,
         seed=settings.seed,
         record=True,
-        # All the samples there are: a bound that everybody may know, where the largest weight would be somebody's own.
+        # A public bound: the number of all samples. The largest weight would reveal a party's own number.
         max_weight=sum(weights.values()),
         faults=faults,
     )
@@ -344,7 +346,7 @@ def train_together(
 
 
 def find_average(layout: Layout, step: TrainingStep | None) -> ModelArrays | None:
-    """Returns the model that a round ended with, if it did."""
+    """Returns the average model of a round; None if the round has none."""
     if step is None or step.outcome is None:
         return None
     model: ModelArrays = layout.restore(next(iter(step.outcome.average.values())))
@@ -352,7 +354,7 @@ def find_average(layout: Layout, step: TrainingStep | None) -> ModelArrays | Non
 
 
 def train_alone(party: Party, classroom: DemoData, rounds: int, tick: Callable[[str], None]) -> float:
-    """Returns the test accuracy of a party that trains as long as the others but averages with nobody."""
+    """Returns the test accuracy of a party that trains equally long but averages with nobody."""
     tick(f"{party} alone")
     model = classroom.softmax.initial()
     for number in range(1, rounds + 1):
@@ -361,9 +363,9 @@ def train_alone(party: Party, classroom: DemoData, rounds: int, tick: Callable[[
 
 
 def read_server_messages(outcome: Outcome) -> dict[Party, Vector]:
-    """Returns the vectors that the server received in a recorded round, opened with its own keys and decoded."""
+    """Returns the vectors that the server received in a recorded round, decrypted with its own keys and decoded."""
     if outcome.transcript is None:
-        raise ConfigError("only a recorded round of numbers can be read; use record=True")
+        raise ConfigError("only a recorded round of numbers can be read; try: use record=True")
     ring = outcome.transcript.ring()
     return {
         address.sender: decode_vector(ring, ring.unpack(getattr(message, name)))
@@ -374,17 +376,17 @@ def read_server_messages(outcome: Outcome) -> dict[Party, Vector]:
 
 
 def decode_vector(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
-    """Returns the numbers that a server would take a vector for."""
+    """Returns the numbers that a server would decode from a vector."""
     try:
         return ring.mean(vector)
     except WireError:
-        # What is behind a masked vector is no weight to divide by, so its entries are taken at face value.
+        # A masked vector is not followed by a weight to divide by, so its entries are decoded without one.
         entries: NDArray[np.float64] = vector[: ring.entries].view(f"i{vector.itemsize}") / ring.scale
         return entries
 
 
-def evaluate_run(protocol: str, diary: RunRecord, shown: Party) -> DemoRun:
-    """Returns the figures of one run."""
+def evaluate_run(protocol: str, diary: DemoRecord, shown: Party) -> DemoRun:
+    """Returns the results of one run."""
     pairs = [
         (true[party], vector)
         for true, seen in zip(diary.true, diary.seen, strict=True)
@@ -410,14 +412,14 @@ def evaluate_run(protocol: str, diary: RunRecord, shown: Party) -> DemoRun:
 
 
 def describe_server_view(read: int, sent: int) -> str:
-    """Returns what a server saw that could read so many of the models it was sent."""
+    """Returns a description of what the server saw, given how many of the sent models it could read."""
     if read == sent:
         return "every model"
     return "only the sum" if read == 0 else f"{read} of {sent} models"
 
 
-def take_glimpse(party: Party, diaries: dict[str, RunRecord], layout: Layout) -> Glimpse:
-    """Returns a few numbers of a party's last model, true and as each server saw them."""
+def take_glimpse(party: Party, diaries: dict[str, DemoRecord], layout: Layout) -> Glimpse:
+    """Returns a few entries of a party's last model, true and as each server decoded them."""
 
     def few(vector: Vector) -> list[float]:
         numbers: list[float] = layout.restore(vector)["bias"][:SHOWN].tolist()
@@ -432,10 +434,11 @@ def take_glimpse(party: Party, diaries: dict[str, RunRecord], layout: Layout) ->
 
 
 def correlate(a: Vector, b: Vector) -> float:
-    """Returns Pearson's correlation of two vectors: 1 if one tells all about the other, about 0 if nothing."""
+    """Returns Pearson's correlation of two vectors: 1 if one is a positive multiple of the other up to a shift, about 0
+    if they are unrelated."""
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def make_generator(seed: int, *path: int | str) -> np.random.Generator:
-    """Returns NumPy's generator for one purpose, seeded from our own stream so that no two purposes share one."""
+    """Returns NumPy's generator for one purpose, seeded so that no two purposes share a stream."""
     return np.random.default_rng(int.from_bytes(SeededEntropy(seed, *path).bytes(16)))

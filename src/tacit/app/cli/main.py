@@ -1,10 +1,11 @@
-"""The command line: one command for each thing that people do with Tacit.
+"""The command line: one command for each task.
 
-Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
-traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input; 130: stopped by
-Ctrl-C.
+Results go to standard output, progress and errors to standard error. An error is one line and, where there is a remedy,
+one `try:` line. --verbose adds details and a traceback. Exit code 0: done; 1: refused for a leak, or failed; 2: bad
+input; 130: stopped by Ctrl-C.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -18,19 +19,24 @@ from typer.main import get_group
 
 from tacit import __version__
 from tacit.app.cli.command_table import COMMANDS, CommandEntry
-from tacit.app.cli.options import Debug, examples
+from tacit.app.cli.options import Verbose, examples
 from tacit.core.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
     import click
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+DEBUG, VERBOSE = "--debug", "--verbose"
+"""The former name of the option, which still works, and its name."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without space."""
 SERVING = ("ui", "serve")
 """Commands that run until they are stopped."""
 RENAMED = {"run": "train"}
 """Former names of commands, which still work in this release but are not listed."""
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's error for a wrong call, from the copy of Click that Typer uses: newer releases of Typer bring their own."""
+"""Click's error for a wrong call, from the copy of Click that Typer uses, because newer releases of Typer have their
+own."""
 
 
 class Commands(TyperGroup):
@@ -38,7 +44,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.suggest_commands = False  # `resolve_command` does, and newer releases of Click do so themselves
+        self.suggest_commands = False  # `resolve_command` suggests commands itself.
 
     def main(
         self,
@@ -52,14 +58,27 @@ class Commands(TyperGroup):
         """Runs a command and ends the process with its exit code."""
         del standalone_mode
         given = sys.argv[1:] if args is None else list(args)
+        verbose = VERBOSE in given or DEBUG in given
         try:
             # This returns the code of an early exit, such as that of --help, or None.
-            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra) or DONE
+            code = (
+                super().main(
+                    [each for each in given if each not in (DEBUG, VERBOSE)],
+                    prog_name,
+                    complete_var,
+                    False,
+                    windows_expand_args,
+                    **extra,
+                )
+                or DONE
+            )
             lines = explain_failure(KeyboardInterrupt(), given)[1] if code == STOPPED else []
         except (Exception, KeyboardInterrupt) as error:
-            if "--debug" in given:
+            if verbose:
                 traceback.print_exc()
             code, lines = explain_failure(error, given)
+            if verbose and isinstance(error, TacitError) and error.detail:
+                lines += [f"detail: {line}" for line in error.detail.splitlines()]
         for line in lines:
             typer.echo(line, err=True)
         sys.exit(code)
@@ -131,12 +150,13 @@ class LazyCommands(Commands):
         self.commands = CommandLoader()
 
     def list_commands(self, ctx: "click.Context") -> list[str]:
-        """Returns the names in the order of the table; Typer would look every command up."""
+        """Returns the names in the order of the table, without looking up each command as Typer would."""
         del ctx
         return list(self.commands)
 
     def get_command(self, ctx: "click.Context", cmd_name: str) -> "click.Command | None":
-        """Returns an outline of a command, with its summary and without its options; `commands` has the whole."""
+        """Returns a stub of a command, with its summary and without its options. `commands` has the complete
+        commands."""
         del ctx
         entry = COMMANDS.get(cmd_name)
         return entry and TyperCommand(cmd_name, help=entry.summary, rich_help_panel=entry.panel)
@@ -144,7 +164,7 @@ class LazyCommands(Commands):
     def resolve_command(
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
-        """Returns the whole command that was asked for."""
+        """Returns the complete requested command."""
         name, outline, rest = super().resolve_command(ctx, args)
         return name, self.commands[name] if name and outline else None, rest
 
@@ -152,22 +172,33 @@ class LazyCommands(Commands):
 def explain_failure(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
     """Returns the exit code for an error of a call with these arguments, and the lines that explain it."""
     if isinstance(error, ConfigError):
-        return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
+        return BAD_INPUT, explain_error(error)
     if isinstance(error, TacitError) and error.code == "stopped":  # of learning_commands, which need not be loaded
         return STOPPED, [f"stopped: {error}"]
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         serving = next((each for each in given if not each.startswith("-")), "") in SERVING
         return STOPPED, ["stopped" if serving else "stopped: nothing was kept; start it again to begin anew"]
     if isinstance(error, TacitError):
-        return FAILED, [f"error[{error.code}]: {error}"]
+        return FAILED, explain_error(error)
     if isinstance(error, UsageError):
         usage: Any = error
         command = usage.ctx.command_path if usage.ctx else "tacit"
         message = usage.format_message()
-        stop = "" if message.endswith((".", "?")) else "."
-        return BAD_INPUT, [f"error[usage]: {message}{stop} See {command} --help"]
+        return BAD_INPUT, [f"error[usage]: {message.removesuffix('.')}", f"try: {command} --help"]
+    if isinstance(error, OSError) and error.errno in FULL:
+        where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"
+        return FAILED, [f"error[disk]: {where}: {error.strerror}", "try: free disk space, then run the command again"]
     text = " ".join(str(error).split())
-    return FAILED, [f"error[internal]: {type(error).__name__}: {text}; run it again with --debug to see where"]
+    return FAILED, [f"error[internal]: {type(error).__name__}: {text}", "try: run it again with --verbose to see where"]
+
+
+def explain_error(error: TacitError) -> list[str]:
+    """Returns the lines for an error: one for each problem, each followed by its remedy if there is one."""
+    lines: list[str] = []
+    for message, remedy in error.texts:
+        lines.append(f"error[{error.code}]: {message}")
+        lines += [f"try: {remedy}"] * bool(remedy)
+    return lines
 
 
 app = typer.Typer(
@@ -184,10 +215,10 @@ app = typer.Typer(
 def tacit(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Average models with people you don't fully trust, and know exactly what still leaks."""
-    del debug
+    del verbose
     if version:
         typer.echo(f"tacit {__version__}")
     elif context.invoked_subcommand is None:

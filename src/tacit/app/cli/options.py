@@ -12,41 +12,39 @@ from tacit.core.errors import ConfigError
 
 
 class HelpArgument(TyperArgument):
-    """An argument that keeps its help, which click from 8.5 on takes away from those of the Typer that Flower pins."""
+    """An argument that keeps its help text, which click 8.5 and later drops for the Typer release that Flower pins."""
 
     def __init__(self, *, help: str | None = None, **given: Any) -> None:  # noqa: A002 (as Typer calls it)
         super().__init__(help=help, **given)
         self.help = help
 
 
-# Typer has no way to say which class its arguments are of.
+# Typer has no option for the class of its arguments.
 typer.main.TyperArgument = HelpArgument  # type: ignore[attr-defined]
 
-# Defaults are said in the help texts, where they read better than in brackets behind them.
+# Defaults are part of the help texts, which is easier to read than brackets.
 Choice = partial(typer.Option, show_default=False)
 
-Picture = Annotated[
-    str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
-]
+Picture = Annotated[str | None, typer.Option("--picture", help="Also draw the result into a .png or .svg file.")]
 ReportFile = Annotated[
     str | None,
-    Choice("--report", metavar="FILE", help="Write a page for an assessment too, whose name ends in .html."),
+    Choice("--report", metavar="FILE", help="Also write a report for an assessment into an .html file."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON only.")]
 # Read in `cli.Commands.main`, which sees the arguments even when they cannot be parsed.
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback if something goes wrong.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print the details of an error, and where it was raised.")]
 
 
 def examples(*commands: str) -> str:
-    """Returns the end of a help text: commands to try, one a line."""
+    """Returns the end of a help text: example commands, one per line."""
     return "\n\n".join(["Examples:", *commands])
 
 
-# --- names that a shell completes ----------------------------------------------------------------------------------
+# --- completion by the shell ---------------------------------------------------------------------------------------
 
 
 def make_completer(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], list[tuple[str, str]]]:
-    """Returns what a shell asks for the names, and what they are, that begin as somebody has complete to type."""
+    """Returns a completion function for names with descriptions, which selects those that begin with the typed text."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         return [(name, what) for name, what in names() if name.startswith(incomplete)]
@@ -54,7 +52,7 @@ def make_completer(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[
     return complete
 
 
-# Imports are within the functions: most commands, and --help, complete nothing.
+# Imports are inside the functions, because most commands, and --help, complete nothing.
 
 
 @make_completer
@@ -82,12 +80,12 @@ def reproduction_names() -> Iterator[tuple[str, str]]:
 
 
 def setting_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the settings of the protocol that a command line names, as far as one has complete to type them."""
+    """Returns the settings of the protocol in a command line that match the typed text."""
     import msgspec
 
     from tacit.protocols import REGISTRY
 
-    # Before an option that has no value yet, what was typed is still in a heap.
+    # Before an option without a value, the other arguments are not parsed yet.
     typed = (context.params.get("protocol"), *context.args)
     entry = next((found for each in typed if each and (found := REGISTRY.get(each)) is not None), None)
     fields = [] if entry is None else [field.name for field in msgspec.structs.fields(entry.settings)]
@@ -100,16 +98,16 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         autocompletion=setting_names,
-        help="A setting of the protocol, such as masked=True; may be given several times. tacit protocols lists them.",
+        help="A setting of the protocol, such as masked=True. May be repeated. `tacit protocols` lists them.",
     ),
 ]
 
 
-# --- what was given ------------------------------------------------------------------------------------------------
+# --- checks of arguments -------------------------------------------------------------------------------------------
 
 
 def check_at_least(least: int, **counts: int | None) -> None:
-    """Raises ConfigError for every count that is smaller, by the name of its option."""
+    """Raises ConfigError for every count below the minimum, with the name of its option."""
     problems = [
         f"--{name.replace('_', '-')} {count}: use a whole number of at least {least}"
         for name, count in counts.items()
@@ -120,7 +118,7 @@ def check_at_least(least: int, **counts: int | None) -> None:
 
 
 def to_json(result: Any) -> str:
-    """Returns a result as JSON that is also fit to be read."""
+    """Returns a result as indented JSON."""
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()

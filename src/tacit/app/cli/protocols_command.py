@@ -5,20 +5,20 @@ import warnings
 import typer
 
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Debug, examples, to_json
+from tacit.app.cli.options import AsJson, Verbose, examples, to_json
 from tacit.app.terminal import tables
 from tacit.protocols import REGISTRY, PluginWarning
 from tacit.protocols.registry import SHIPPED_AT
 
 app = typer.Typer()
 PROTOCOLS_THERE_ARE = f"{', '.join(SHIPPED_AT)}, or one that an installed package adds (tacit protocols)"
-"""Which protocols a command takes, for its help. Packages are not searched for it."""
+"""The protocols that a command accepts, for its help text. Installed packages are not searched for it."""
 
 
 @app.command(epilog=examples("tacit protocols", "tacit protocols --json"), rich_help_panel=OVERVIEW)
-def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
-    """List the protocols, what each of them gives away, and their settings."""
-    del debug
+def protocols(as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """List the protocols, what each exposes, and its settings."""
+    del verbose
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # They are listed below.
         descriptions = [tables.describe_protocol(protocol) for protocol in REGISTRY.usable()]

@@ -9,7 +9,7 @@ import typer
 
 from tacit.api.option_text import settings_from
 from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
+from tacit.app.cli.options import AsJson, Choice, Settings, Verbose, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
@@ -24,26 +24,26 @@ from tacit.net.membership.roster import RosterFile
 from tacit.protocols import DEFAULT_PROTOCOL
 
 PORT = 7400
-"""Where a party listens unless told otherwise."""
+"""Default port of a party."""
 ROSTER = "federation.toml"
 
 app = typer.Typer()
 roster = typer.Typer(
-    help="Make and change a roster: who is in a federation, and on what terms.",
+    help="Make and change a roster: the parties of a federation, and its settings.",
     epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
 )
 
 Address = Annotated[
     str | None,
-    Choice(help=f"Where others reach it, as host:port; this machine's name and port {PORT} unless set."),
+    Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
 ]
 Outbound = Annotated[
     bool, typer.Option("--outbound", help="No address: it only dials out, to the server or to a relay.")
 ]
-Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
+Folder = Annotated[str, Choice(help="Where to write (default: here).")]
 Protocol = Annotated[
     str,
-    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE}; {DEFAULT_PROTOCOL} unless set.", autocompletion=protocol_names),
+    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE} (default: {DEFAULT_PROTOCOL}).", autocompletion=protocol_names),
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
@@ -59,17 +59,17 @@ def keygen(
     address: Address = None,
     outbound: Outbound = False,
     federation: Annotated[
-        str | None, Choice(help="Make a roster of that name and everybody's keys instead, to try things out.")
+        str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
     ] = None,
-    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
+    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, separated by commas.")] = "",
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
     protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given.
+    """Make the secret keys of a party, and the card with its public keys for the others.
 
     Args:
         name: the party.
@@ -82,9 +82,9 @@ def keygen(
         options: its settings, as NAME=VALUE.
         folder: where to write.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
     if federation is None:
@@ -111,8 +111,8 @@ def _one(name: Party, address: str, folder: Path, as_json: bool) -> None:
     _say(
         {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
-            f"{identity} has the secret keys of {name}. It stays on this machine.",
-            f"{card} is for whoever keeps the roster. {_describe_place(made)}",
+            f"{identity} contains the secret keys of {name}. Keep it on this machine.",
+            f"{card} is for the keeper of the roster. {_describe_place(made)}",
             *_compare(made),
         ],
         as_json,
@@ -144,16 +144,16 @@ def _all(
     files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
     path = folder / ROSTER
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
-        raise ConfigError(f"{', '.join(there)} there already; move them away first, or use another --folder")
+        raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; call them something else")
+        raise ConfigError("two of the parties would have files of the same name; try: call them something else")
     for name, file in files.items():
         keys[name].create(file)
     listed.save(path)
     _say(
         {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
         [
-            f"{path} is the roster of {federation}, and beside it lie the keys of {', '.join(keys)}.",
+            f"{path} is the roster of {federation}, and beside it are the keys of {', '.join(keys)}.",
             "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
             "real machines each party makes its own keys (tacit keygen NAME), and only cards leave them.",
         ],
@@ -167,16 +167,16 @@ def card(
     address: Address = None,
     outbound: Outbound = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the card of an identity again, such as with a new address. The keys stay the same."""
-    del debug
+    """Make a new card for the same keys, for example with a new address."""
+    del verbose
     made = Credentials.load(identity).card(_address(address, outbound))
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
         {**_describe_card(made), "card": str(path)},
-        [f"{path} is for whoever keeps the roster. {_describe_place(made)}", *_compare(made)],
+        [f"{path} is for the keeper of the roster. {_describe_place(made)}", *_compare(made)],
         as_json,
     )
 
@@ -191,13 +191,13 @@ def new(
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make a roster that nobody is on yet."""
-    del debug
+    del verbose
     path = _folder(folder) / ROSTER
     if path.exists():
-        raise ConfigError(f"{path} is there already; move it away first, or use another --folder")
+        raise ConfigError(f"{path} is there already; try: move it away first, or use another --folder")
     made = RosterFile.new(name, protocol, settings_from(options or []), SystemEntropy())
     made.save(path)
     lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
@@ -210,10 +210,10 @@ def add(
     card: CardFile,
     relay: Annotated[bool, typer.Option("--relay", help="It passes sealed messages on, and is no party.")] = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Put a party, the server or a relay on a roster by its card."""
-    del debug
+    del verbose
     given = Card.load(card)
     after = RosterFile.draft(file).add_party(given, SystemEntropy(), is_relay=relay)
     role = " as a relay" if relay else ""
@@ -225,19 +225,19 @@ def remove(
     file: File,
     name: Annotated[str, typer.Argument(help="Who leaves.")],
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Take a party off a roster."""
-    del debug
+    del verbose
     after = RosterFile.draft(file, name).remove_party(name, SystemEntropy())
     said = f"{name} is off the roster, and hears nothing more from those who have taken the new one."
     _change(after, file, [said], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster replace {ROSTER} hospital-a.card"))
-def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Give a party on a roster another card: new keys, or a new address."""
-    del debug
+    del verbose
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
     after = listed.replace_card(given, SystemEntropy())
@@ -249,16 +249,16 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
 
 
 @roster.command(epilog=examples(f"tacit roster renew {ROSTER}"))
-def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def renew(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
-    del debug
+    del verbose
     _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins.", *KEPT], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
-def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def show(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
-    del debug
+    del verbose
     listed = RosterFile.draft(file)
     with show_progress() as told:
         told("asking the audit what these settings give away", 0.0)
@@ -274,11 +274,11 @@ KEPT = (
     "Everybody keeps its folder of rounds (NAME.rounds): the lineage in it goes on in the new session.",
     "If the protocol is another one, keep the folder under another name (mv), and name it back with the old protocol.",
 )
-"""Lines on what a new session keeps, and what to do with folders of another protocol."""
+"""Lines on what a new session keeps, and on folders of another protocol."""
 
 
 def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:
-    """Writes a roster, and says what was changed and what everybody has to do."""
+    """Writes a roster, and prints what changed and what all parties have to do."""
     path = Path(file)
     after.save(path)
     next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
@@ -290,7 +290,7 @@ def _missing(listed: RosterFile) -> list[str]:
 
 
 def _describe_audit(listed: RosterFile) -> list[str]:
-    """Returns what is to be said of the settings before anything is sent by them."""
+    """Returns the notes of the audit on settings, before anything is sent."""
     if listed.missing():
         return []
     if listed.entry.leaks_by_design:
@@ -306,7 +306,7 @@ def _describe_audit(listed: RosterFile) -> list[str]:
     return render_preflight(listed.entry.server is not None, listed.adversary, notes)
 
 
-# --- what is said --------------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------------
 
 
 def _say(result: dict[str, Any], lines: list[str], as_json: bool) -> None:
@@ -342,7 +342,7 @@ def _describe_place(card: Card) -> str:
     return f"{card.name} only dials out, and needs no open port."
 
 
-# --- what was given ------------------------------------------------------------------------------------------------
+# --- parsing of arguments ------------------------------------------------------------------------------------------
 
 
 def _folder(given: str) -> Path:
@@ -350,19 +350,19 @@ def _folder(given: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--folder {given}: {error.strerror}; use another") from None
+        raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
     return folder
 
 
 def _address(given: str | None, outbound: bool) -> str:
     """Returns the address for a card, empty for a party that only dials out."""
     if outbound and given:
-        raise ConfigError("--outbound stands for no address; leave out --address, or --outbound")
+        raise ConfigError("--outbound stands for no address; try: leave out --address, or --outbound")
     return "" if outbound else given or f"{socket.gethostname()}:{PORT}"
 
 
 def _places(given: str) -> list[tuple[Party, str]]:
-    """Returns names and addresses from name=host:port,…"""
+    """Returns names and addresses from a text name=host:port,…."""
     places = []
     for each in filter(None, given.split(",")):
         name, equals, address = each.strip().rpartition("=")

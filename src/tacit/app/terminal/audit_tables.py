@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app.terminal.narrow_table import FixedLines, make_table
-from tacit.app.terminal.tables import format_command
+from tacit.app.terminal.verdict_layout import arrange_result, format_command
+from tacit.auditing.findings import AttackVerdict, GapCode, Remark
 from tacit.auditing.questions import Question, averaging
 from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
@@ -21,8 +22,10 @@ from tacit.auditing.render.text import (
     ANONYMITY_SET,
     ATTACK_VERDICTS,
     BITS,
+    GAPS,
     RECIPE,
     TERMS,
+    StepText,
     describe_coverage,
     render_summary,
 )
@@ -38,19 +41,21 @@ from tacit.protocols import REGISTRY
 
 MOST_ROWS = 20
 """Coalitions, and parties, up to which a matrix fits a terminal."""
+MOST_BROKEN = 3
+"""Broken targets up to which a verdict names each."""
 ALIKE = 3
-"""Coalitions of which the same is said from which on they share a row."""
+"""The fewest coalitions with equal results that share a row."""
 
 
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
 def render_audit(summary: Summary) -> RenderableType:
-    """Returns who can recover whose vector, one coalition per row, and the sentences of the summary."""
+    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes."""
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
     table = make_table("coalition", "learns the vectors of")
-    # Columns of which there is nothing to say are left out.
+    # Columns without content are left out.
     headings = (
         ["first in\nround"] * learnt + ["anonymity\nset", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
     )
@@ -60,7 +65,9 @@ def render_audit(summary: Summary) -> RenderableType:
         table.add_row(label, *cells)
     title = Text(f"{first.protocol}, {len(first.parties)} parties: {describe_coverage(first.coverage)}\n")
     notes = dict.fromkeys(render_note(note) for report in reports for note in report.notes)
-    return Group(
+    text = render_summary(summary)
+    return arrange_result(
+        text.verdict,
         title,
         table,
         Text(""),
@@ -70,13 +77,15 @@ def render_audit(summary: Summary) -> RenderableType:
         *_recipe(reports),
         *(Text(f"\nNote: {note}.") for note in notes),
         *_describe_traffic(reports),
-        Text(""),
-        render_sentences(summary),
+        alarming=summary.exposed,
+        assumptions=text.assumptions,
+        gaps=text.gaps,
+        steps=text.steps,
     )
 
 
 def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
-    """Returns what the headings mean."""
+    """Returns explanations of the headings."""
     first = reports[0]
     meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
     if learnt:
@@ -89,26 +98,8 @@ def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
     return grid
 
 
-def render_sentences(summary: Summary) -> RenderableType:
-    """Returns an audit in sentences: the verdict, its assumptions, the gaps, and what to run next."""
-    text = render_summary(summary)
-    parts: list[RenderableType] = [
-        Text.assemble(("Verdict  ", "bold"), (text.verdict, "bold red" if summary.exposed else "bold"))
-    ]
-    for heading, lines in (("Assumed", text.assumptions), ("Not covered", text.gaps)):
-        grid = Table.grid(padding=(0, 1))
-        for line in lines:
-            grid.add_row("  -", Text(line))
-        parts += [Text(f"\n{heading}", "bold"), grid]
-    if text.steps:
-        parts.append(Text("\nNext", "bold"))
-    for each in text.steps:
-        parts += [Text(f"  {each.why}:"), format_command(each.command)]
-    return Group(*parts)
-
-
 def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
-    """Returns what the server of a Flower app learns, by what that is told, and the audit."""
+    """Returns what the server of a Flower app learns, the evidence for that, and the audit."""
     app = describe_app(found)
     told = [Text(f"{key.capitalize()}: {'; '.join(app[key])}.") for key in ("read", "assumed") if app[key]]
     says = [Text(f"\n{sentence}") for sentence in app["says"]]
@@ -116,7 +107,7 @@ def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
 
 
 def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields a row for each coalition, and one for all that stand together and of which the same is said."""
+    """Yields a row for each coalition, or one row for several with equal results."""
     told = [(", ".join(report.coalition), _cells(report, learnt), len(report.coalition)) for report in reports]
     for (cells, size), group in groupby(told, key=lambda each: each[1:]):
         names = [name for name, _, _ in group]
@@ -142,7 +133,7 @@ def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
 
 
 def _victim(report: Report, victim: str) -> str:
-    """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
+    """Returns a victim's name and, if its vector is not exposed completely and exactly, to what extent it is."""
     if victim in report.nearly:
         return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
     if report.sparse is not None:
@@ -152,13 +143,13 @@ def _victim(report: Report, victim: str) -> str:
 
 
 def _epsilon(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields what the noise is worth, if there is any."""
+    """Yields the ε of the noise, if there is noise."""
     if told := describe_epsilon(reports):
         yield Text(f"\n{told}")
 
 
 def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
-    """Yields the shortest recipe, for an example."""
+    """Yields the shortest recipe as an example."""
     recipes = [(report, recipe) for report in reports for recipe in report.exposed.values()]
     if recipes:
         report, recipe = min(recipes, key=lambda each: len(str(each[1])))
@@ -166,7 +157,7 @@ def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
 
 
 def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
-    """Yields who is exposed to whom as a matrix, if there is one to see at a glance, or as a list."""
+    """Yields the exposed parties by coalition, as a matrix if it is small enough, otherwise as a list."""
     parties = reports[0].parties
     if (
         not 2 <= len(reports) <= MOST_ROWS
@@ -186,7 +177,7 @@ def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
 
 
 def _list_exposed(report: Report) -> str:
-    """Returns who is exposed to a coalition, each with its mark of the matrix."""
+    """Returns the parties exposed to a coalition, each with its mark in the matrix."""
     marked = [f"{_cell(report, party)} {party}" for party in report.victims]
     return ", ".join(marked) or "nobody"
 
@@ -213,7 +204,7 @@ def _describe_traffic(reports: Sequence[Report]) -> Iterator[Text]:
 
 
 def render_attacks(listed: Sequence[Attack]) -> RenderableType:
-    """Returns the attacks there are."""
+    """Returns the list of attacks."""
     table = make_table("attack", "what it does", "paper")
     for each in listed:
         table.add_row(each.name, each.summary, each.paper)
@@ -221,14 +212,15 @@ def render_attacks(listed: Sequence[Attack]) -> RenderableType:
 
 
 def describe_finding(finding: Finding) -> dict[str, Any]:
-    """Returns what an attack found about one target, as plain data."""
+    """Returns the result of an attack on one target as plain data."""
     code = finding.verdict
     return {**asdict(finding), "verdict": ATTACK_VERDICTS[code], "verdict_code": code.value}
 
 
 def render_findings(results: Sequence[Finding]) -> RenderableType:
-    """Returns what an attack found, one target a row, under what was measured."""
+    """Returns the results of an attack, one target per row, grouped by measure."""
     parts: list[RenderableType] = []
+    broken = [finding.target for finding in results if finding.verdict is AttackVerdict.BROKEN]
     for some in group_by_measure(results):
         table, measure, bracket = make_table("target"), some[0].measure, some[0].bracket
         for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
@@ -239,18 +231,25 @@ def render_findings(results: Sequence[Finding]) -> RenderableType:
             tries = f"{finding.samples:,}" if finding.samples > 1 or not bracket else ""
             table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, ATTACK_VERDICTS[finding.verdict])
         parts += [Text(f"{measure}\n", "bold"), table, Text()]
-    legend = Text(
-        "broken: the attack does what the target is there to prevent. Not broken by this: this attack does not, which "
-        "says nothing of others."
+    tried = format_count(len(results), "target")
+    named = f": {', '.join(broken)}" if 1 <= len(broken) <= MOST_BROKEN else ""
+    verdict = f"The attack breaks {len(broken)} of {tried}{named}." if broken else ""
+    return arrange_result(
+        verdict or f"The attack breaks none of {tried}.",
+        *parts[:-1],
+        assumptions=(
+            "broken: the attack does what the target is there to prevent.",
+            "Some targets are weak on purpose: the attack must break them, or it would prove nothing.",
+        ),
+        gaps=("Other attacks. A target that is not broken by this one may be broken by another.",),
     )
-    return Group(*parts, legend)
 
 
 # --- plans ---------------------------------------------------------------------------------------------------------
 
 
 def describe_plan(proposed: Plan) -> dict[str, Any]:
-    """Returns a plan as plain data: codes, the sentences beside them, and the commands to go on with."""
+    """Returns a plan as plain data: codes, sentences, and the next commands."""
     told = [
         {
             **describe_verdict(proposal),
@@ -263,7 +262,7 @@ def describe_plan(proposed: Plan) -> dict[str, Any]:
 
 
 def make_question(proposed: Plan, proposal: Proposal) -> Question:
-    """Returns the audit of a proposal, to be asked again, as far as it was looked at."""
+    """Returns the question that repeats the audit of a proposal, as far as it was analysed."""
     colluding, coalition, size = proposed.coalition_size, None, None
     if colluding > 1 and REGISTRY[proposal.protocol].server is not None:
         coalition = (SERVER, *(f"p{place}" for place in range(colluding - 1)))
@@ -283,7 +282,7 @@ def make_question(proposed: Plan, proposal: Proposal) -> Question:
 
 
 def render_plan(proposed: Plan) -> RenderableType:
-    """Returns proposals, those that hold first, and for each that may do the lines to go on with."""
+    """Returns the proposals, those that hold first, with the next commands for each usable one."""
     table = make_table("", "protocol", "what for")
     table.add_column("MB a party\na round", justify="right")
     table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
@@ -303,28 +302,50 @@ def render_plan(proposed: Plan) -> RenderableType:
         f"{format_count(proposed.rounds, 'round')}, {proposed.dropout:.0%} dropouts, "
         f"{format_count(proposed.entries, 'entry', 'entries')}\n"
     )
-    added = Text(
-        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
-        f"times what one sample, or one user, can move its vector by; {proposed.sigma:.3g} would do in one sum of all "
-        f"who do not collude."
+    listed = proposed.proposals
+    best = next((each for each in listed if each.fine), None)
+    return arrange_result(
+        _summarize_plan(proposed, best),
+        title,
+        table,
+        assumptions=(
+            *LEGEND,
+            f"noise for ε: each party adds noise, for ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all "
+            f"rounds. The column is its standard deviation, in units of what one sample, or one user, can change in a "
+            f"vector. Shared among all who do not collude, {proposed.sigma:.3g} in each sum is enough.",
+        ),
+        gaps=[
+            GAPS[each.code](each)
+            for each in (
+                Remark.of(GapCode.AVERAGE),
+                Remark.of(GapCode.MALICIOUS, searchable=True),
+                Remark.of(GapCode.PRIOR_KNOWLEDGE),
+                Remark.of(GapCode.METADATA),
+            )
+        ],
+        steps=[step for place, each in enumerate(listed, start=1) for step in _list_steps(proposed, each, place)],
     )
-    meant = Text(
-        f"\n{LEGEND}\n\n"
-        "To ask the audit again, with all that it assumes and does not cover, and to average so in Python "
-        "(import tacit; vectors is a list of arrays, or a dict by party):"
-    )
-    lines = [part for place, each in enumerate(proposed.proposals, start=1) for part in _lines(proposed, each, place)]
-    return Group(title, table, added, meant, *lines)
 
 
-def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[RenderableType]:
-    """Yields what a verdict rests on, and the lines that ask for it again and that average by it."""
+def _summarize_plan(proposed: Plan, best: Proposal | None) -> str:
+    """Returns the verdict of a plan: how many proposals hold, and the first of them."""
+    fine, all_ = sum(each.fine for each in proposed.proposals), len(proposed.proposals)
+    against = format_count(proposed.coalition_size, "curious party", "colluding parties")
+    if best is None:
+        return f"None of {all_} proposals hides every vector from {against}."
+    name = f"{best.protocol}: {name_verdict(best.verdict, best.needs_drift)}"
+    return f"{fine} of {all_} proposals hide every vector from {against}. First choice: {name}."
+
+
+def _list_steps(proposed: Plan, proposal: Proposal, place: int) -> Iterator[StepText]:
+    """Yields the commands that audit a proposal again, with what its verdict rests on, and the call that averages."""
     if not proposal.fine:
         return
     lost = describe_lost_rounds(proposal)
-    yield Text(f"\n{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}")
     question = make_question(proposed, proposal)
-    yield format_command(question.command)
+    reason = f"{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}"
+    yield StepText(f"{reason}. Audit it", question.command)
     if question.coalition is not None:
-        yield format_command(replace(question, coalition=None, coalition_size=proposed.coalition_size).command)
-    yield format_command(averaging(proposal.protocol, proposal.options))
+        every = replace(question, coalition=None, coalition_size=proposed.coalition_size)
+        yield StepText("the same without the server in the coalition", every.command)
+    yield StepText("in Python (vectors: a list, or a dict by party)", averaging(proposal.protocol, proposal.options))

@@ -1,4 +1,4 @@
-"""Tables that are lists where a window is too narrow for them, so that nothing is cut off and no word is broken."""
+"""Tables that become lists in a narrow window, so that nothing is cut off and no word is broken."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 WIDE = 80
-"""Columns from which on a table is a table: terminals have as many, and so has what is piped."""
+"""Width from which on tables are always shown as tables. It is the width of usual terminals and of piped output."""
 CRAMPED = 60
-"""Columns below which a table is one only if every row takes a single line."""
+"""Width below which a table is shown only if every row fits into one line."""
 UNBOUNDED = 100_000
 INDENT = 2
 
 
 class AdaptiveTable(Table):
-    """A table or, where the window is too narrow for it, a block of "name: value" lines for each row."""
+    """A table or, if the window is too narrow for it, a block of "name: value" lines for each row."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields what is to be shown."""
@@ -39,7 +39,7 @@ class AdaptiveTable(Table):
         return (needed.maximum if width < CRAMPED else needed.minimum) <= width
 
     def _block(self, cells: list[Text]) -> Iterator[Text]:
-        """Yields the lines of a row. Cells without a heading stand side by side; empty ones say nothing."""
+        """Yields the lines of a row. Cells without a heading share a line; empty cells are left out."""
         if not self.show_header:
             name, *values = cells
             yield Text.assemble(name, ": ", Text(" ").join(values))
@@ -52,12 +52,12 @@ class AdaptiveTable(Table):
 
 
 def make_table(*headings: str) -> Table:
-    """Returns a table without a frame, to be filled."""
+    """Returns an empty table without a frame."""
     return AdaptiveTable(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 class FixedLines:
-    """Lines that say something only side by side, and others that say the same where there is no room for them."""
+    """Lines that must not wrap, and other lines with the same content for narrow windows."""
 
     def __init__(self, text: str, otherwise: str) -> None:
         self.text, self.otherwise = text, otherwise
@@ -76,7 +76,7 @@ def _text(console: Console, cell: object) -> Text:
 
 
 def _hanging(line: Text, console: Console, width: int) -> Iterator[Text]:
-    """Yields a line, and what does not fit into it below, indented."""
+    """Yields a line, and its continuation below, indented."""
     for place, part in enumerate(line.wrap(console, width - INDENT, overflow="fold")):
         part.rstrip()
         yield Text.assemble(" " * INDENT, part) if place else part

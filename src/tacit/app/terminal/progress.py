@@ -1,7 +1,7 @@
-"""Progress display: a bar in a terminal, plain lines where output goes to a file or a pipe.
+"""Progress display: a bar in a terminal, plain lines if the output goes to a file or a pipe.
 
-Both are on standard error, so that what is found can be piped, as JSON too. Lines are few: none of what is over at
-once, one when something else is being done or a tenth more is, and the same again where nothing has changed for long.
+Both are on standard error, so that results can be piped, as JSON too. There are few lines: none for short work, one
+when the step changes or another tenth is done, and a repetition if nothing changes for long.
 """
 
 import sys
@@ -21,21 +21,21 @@ from tacit.core.progress import Progress, listen_for_steps
 from tacit.learn.training.metrics import Metrics
 
 MOST_MISSING = 4
-"""Parties up to which those who are missing are named."""
+"""The largest number of missing parties that are named."""
 SHORT = 2.0
-"""Seconds of work before the first line, where there is no bar."""
+"""Seconds of work before the first line, without a bar."""
 OFTEN, RARELY = 5.0, 10.0
-"""Seconds between two lines: the fewest, and the most without a change."""
+"""Seconds between two lines: the minimum, and the maximum without a change."""
 STEP = 0.1
-"""Share of the work after which a new line is due."""
+"""Fraction of the work after which a new line is due."""
 LOOKED = 0.5
-"""Seconds after which it is looked at again whether a line is due."""
+"""Seconds between checks whether a line is due."""
 WITH_BAR = 60
-"""Columns from which on there is room for a bar beside what is being done."""
+"""Width from which on a bar fits next to the description."""
 
 
 class ProgressBar:
-    """A bar, which is drawn again several times a second, with the time that has passed."""
+    """A bar with the elapsed time, redrawn several times a second."""
 
     def __init__(self, bar: rich_progress.Progress) -> None:
         self._bar, self._job = bar, bar.add_task("starting", total=None)
@@ -46,13 +46,13 @@ class ProgressBar:
 
 
 def _print_line(line: str) -> None:
-    # Work goes on whether or not anybody is left to read how far it is.
+    # Work continues even if nobody reads the progress any more.
     with suppress(OSError, ValueError):
         typer.echo(line, err=True)
 
 
 class ProgressLines:
-    """Plain lines, and few of them. Whoever waits for others, which may take days, says nothing twice."""
+    """A few plain lines. With `waits`, for waits that may take days, no line is repeated."""
 
     def __init__(
         self, *, waits: bool = False, now: Callable[[], float] = perf_counter, say: Callable[[str], None] = _print_line
@@ -63,13 +63,13 @@ class ProgressLines:
         self._said: tuple[str, float] | None = None
 
     def __call__(self, doing: str, done: float, total: float = 1.0, /) -> None:
-        """Takes what is being done, and says it if a line is due."""
+        """Takes the current step, and prints it if a line is due."""
         with self._lock:
             self._doing, self._part = doing, done / total if total else 0.0
         self.look()
 
     def look(self) -> None:
-        """Says a line if one is due."""
+        """Prints a line if one is due."""
         with self._lock:
             now = self._now()
             quiet = now - self._last
@@ -85,30 +85,30 @@ class ProgressLines:
 
 
 class ProgressDisplay:
-    """Told what is being done, and how much of it is done; shows it, on standard error."""
+    """Receives the current step and the amount done, and shows them on standard error."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
         self._last: tuple[str, float, float] = "starting", 0.0, 1.0
 
     def __call__(self, doing: str, done: float, total: float = 1.0, /) -> None:
-        """Shows what is being done, and how much of the total is done."""
+        """Shows the current step, and the amount done of the total."""
         self._last = doing, done, total
         self._shown(doing, done, total)
 
     def show_step(self, step: str, *_: float) -> None:
-        """Shows a step of the current work, whose amount done stays as it was."""
+        """Shows a step of the current work. The amount done does not change."""
         doing, done, total = self._last
         self._shown(f"{doing}: {step}", done, total)
 
     def round(self, metrics: Metrics, rounds: int, parties: int) -> None:
-        """Shows how a round of learning ended."""
+        """Shows the result of a round of learning."""
         self(describe_round(metrics, rounds, parties), metrics.round, rounds)
 
 
 @contextmanager
 def show_progress(*, counted: bool = False, waits: bool = False) -> Iterator[ProgressDisplay]:
-    """Yields what to tell. Its bar is gone when all is done."""
+    """Yields the display. Its bar disappears at the end."""
     console = Console(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         with _repeat_lines(ProgressLines(waits=waits)) as lines, _follow_audits(lines) as told:
@@ -117,7 +117,7 @@ def show_progress(*, counted: bool = False, waits: bool = False) -> Iterator[Pro
     counts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),) if counted else ()
     wide = console.width >= WITH_BAR
     bar = rich_progress.Progress(
-        # What is being done is cut off at the edge of the terminal, and never takes a second line.
+        # The description is cut off at the edge of the terminal, and never takes a second line.
         TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=2)),
         *((BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),) if wide else ()),
         *counts,
@@ -132,7 +132,7 @@ def show_progress(*, counted: bool = False, waits: bool = False) -> Iterator[Pro
 
 @contextmanager
 def _follow_audits(shown: Progress) -> Iterator[ProgressDisplay]:
-    """Yields what is told of work, and of audits that are a part of it."""
+    """Yields a display that also receives the progress of audits within the work."""
     told = ProgressDisplay(shown)
     with listen_for_steps(told.show_step):
         yield told
@@ -140,7 +140,7 @@ def _follow_audits(shown: Progress) -> Iterator[ProgressDisplay]:
 
 @contextmanager
 def _repeat_lines(lines: ProgressLines) -> Iterator[ProgressLines]:
-    """Has lines said also while nothing is told."""
+    """Prints due lines also while no progress is reported."""
     over = Event()
 
     def watch() -> None:
@@ -157,14 +157,14 @@ def _repeat_lines(lines: ProgressLines) -> Iterator[ProgressLines]:
 
 
 def describe_round(metrics: Metrics, rounds: int, parties: int) -> str:
-    """Returns how a round ended, in one line: its score, what it cost, and who was missing."""
+    """Returns the result of a round in one line: its score, its cost, and the missing parties."""
     said = [f"round {metrics.round} of {rounds}"]
     if score := tables.format_score(metrics.accuracy, metrics.rmse):
         said.append(score)
     if metrics.bytes:
         said.append(f"{tables.format_bytes(metrics.bytes / max(parties, 1))} a party")
     if 0 < metrics.contributors < parties:
-        # Those who were not there from the start are in no list of who was lost.
+        # Parties that were absent from the start are in no list of dropouts.
         said.append(f"{metrics.contributors} of {parties} averaged")
     elif metrics.notes and not metrics.contributors:
         said.append("no average")

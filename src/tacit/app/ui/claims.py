@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tacit.auditing.findings import ClaimVerdict
+from tacit.auditing.render.conditions import describe_condition, render_condition
 from tacit.auditing.render.text import CLAIM_VERDICTS
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Party
@@ -26,7 +27,8 @@ def list_claims(scope: Scope, coalition: Collection[Party], victims: Collection[
             {
                 "where": claim.where,
                 "statement": claim.statement,
-                "about": "" if promise is None else promise.because,
+                "about": "" if promise is None else render_condition(promise),
+                "condition": None if promise is None else describe_condition(promise),
                 "verdict": CLAIM_VERDICTS[verdict],
                 "verdict_code": verdict.value,
             }

@@ -1,1 +1,1 @@
-"""From the messages of a symbolic run to what follows: views, linear algebra, recipes and soundness checks."""
+"""Engine of the audit: views of a symbolic run, linear algebra, recipes and soundness checks."""

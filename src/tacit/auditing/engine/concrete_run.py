@@ -1,6 +1,7 @@
-"""Twins of a symbolic run: the same rounds on numbers, with what every party asked its suite for written down.
+"""Concrete runs: the rounds of a symbolic run repeated on numbers, with a log of every call to the cryptographic suite.
 
-A twin makes the choices of the symbolic run, in its session. Its keys are those that follow from the seed, or others.
+A concrete run makes the same choices as the symbolic run, in the same session. Its keys follow from the same seed or,
+to compare, from another one.
 """
 
 from collections import defaultdict
@@ -28,37 +29,38 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 @dataclass
 class TokenLog:
-    """What suites were asked for in some rounds, and what they gave."""
+    """Log of the calls to the cryptographic suites in some rounds, and of their results."""
 
     pages: dict[Party, list[Page]] = field(default_factory=lambda: defaultdict(list))
-    """By party, one for each round, and one more for a round that is said again."""
+    """The calls of each party, one list per round, and one more list for each round that is repeated after a
+    restart."""
     boxes: dict[bytes, tuple[bytes, bytes, bytes]] = field(default_factory=dict)
-    """Of everything that was sealed, the key, the plaintext and the context."""
+    """The key, the plaintext and the context of each sealed box."""
     contexts: dict[Party, list[tuple[int, str, Party | None, bytes]]] = field(default_factory=lambda: defaultdict(list))
-    """By party, of every key and commitment: the round, what it is, who has it besides if that is known, and its label
-    and context."""
+    """For each party, every key and commitment: its round, its kind, the other party if there is one, its label and
+    context."""
     magnitudes: list[Vector] = field(default_factory=list)
-    """Magnitudes that rings were asked for."""
+    """The magnitudes that the rings returned."""
     overflowed: bool = False
     """Whether a number was too large for a ring."""
     statements: dict[bytes, bytes] = field(default_factory=dict)
-    """Of every signature and tag, what it is for."""
+    """The statement behind each signature and tag."""
 
 
 class OtherEntropy(RecordingEntropy):
-    """Makes the choices of the seed, and draws keys, from streams apart, of another name."""
+    """Entropy with the choices of the seed, but with keys from other streams, which have another name."""
 
     def __init__(self, keys: str, seed: bytes) -> None:
         super().__init__(seed)
         self._keys = keys
 
     def substream(self, name: str) -> SeededEntropy:
-        """Returns a stream of its own for one purpose and name."""
+        """Returns an independent stream for one purpose and name."""
         return super().substream(f"{self._keys} {name}".strip())
 
 
 class WritingRing(FixedPoint):
-    """A ring that writes down the magnitudes that it is asked for, and whether numbers were too large for it."""
+    """A ring that logs the magnitudes it returns, and whether a number was too large for it."""
 
     def __init__(self, ring: FixedPoint, book: TokenLog) -> None:
         vars(self).update(vars(ring))
@@ -80,7 +82,7 @@ class WritingRing(FixedPoint):
 
 
 class WritingSuite(RealSuite):
-    """A suite that writes down what it gives."""
+    """A cryptographic suite that logs its results."""
 
     def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: TokenLog, number: int) -> None:
         super().__init__(keys, entropy, ring)
@@ -124,7 +126,7 @@ class WritingSuite(RealSuite):
         return tag
 
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
-        """Raises WireError unless the tag is that of the statement under the key."""
+        """Checking a tag also computes one, which is not to be logged."""
         page, self._page = self._page, []  # to check one is not to ask for one
         try:
             super().check_tag(key, statement, tag)
@@ -161,7 +163,7 @@ class WritingSuite(RealSuite):
 
 
 class WritingParticipant(KeyedParticipant):
-    """A party whose suites write down what they give."""
+    """A party whose suites log their results."""
 
     def __init__(
         self,
@@ -185,23 +187,23 @@ class WritingParticipant(KeyedParticipant):
         return WritingParticipant(self.agreement, self.identity, self._book, self._named, **more)  # type: ignore[arg-type]
 
     def suite(self, number: int, seed: bytes) -> WritingSuite:
-        """Returns our hands in a round."""
+        """Returns the cryptographic suite of this party for a round."""
         ring = WritingRing(self.agreement.ring(PROOF_BITS), self._book)
         return WritingSuite(self.keys, OtherEntropy(self._named, seed), ring, self._book, number)
 
 
 @dataclass
 class Twin:
-    """Some rounds on numbers."""
+    """The rounds of a symbolic run, repeated on numbers."""
 
     updates: Sequence[Brought]
-    """What was brought, round by round."""
+    """The vectors that parties contribute, round by round."""
     rounds: list[SimulatedRound]
     book: TokenLog
 
 
 def twin(scope: Scope, agreement: Agreement, updates: Sequence[Brought], keys: str = "") -> Twin:
-    """Plays the rounds of an agreement on numbers. A name for the keys makes other keys, and changes nothing else."""
+    """Runs the rounds of an agreement on numbers. A value for `keys` changes the keys and nothing else."""
     purpose = (keys,) if keys else ()
     identities = [
         Identity.generate(party, entropy_for(scope.seed, f"identity {party}", *purpose)) for party in agreement.everyone

@@ -1,8 +1,8 @@
-"""Selection patterns: who selects an entry of a sparse vector.
+"""Selection patterns: which parties select one entry of a sparse vector.
 
-At entries that the same parties select the same happens. So the positions of a symbolic run are patterns, and what a
-model shows at its full length follows from how often each pattern occurs. Parties that a coalition's views treat alike
-form a class. Of a class only the number of parties with each selection matters, which makes few patterns out of many.
+The same happens at all entries that the same parties select. So each position of a symbolic run stands for one pattern.
+What a model of full length exposes follows from the frequency of each pattern. Parties that a coalition's views treat
+alike form a class. Of a class only the number of selecting parties matters, so few patterns stand for many.
 """
 
 import math
@@ -22,14 +22,14 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 def spread_patterns(heard: Bools, count: int, seed: int) -> Bools:
-    """Returns patterns to run on symbols, a column each: everybody, nobody, and the rest at every density.
+    """Returns patterns to run on symbols, one per column: all parties, no party, and others of every density.
 
-    Each party hears every number of selecting parties in at least one of them.
+    For each receiver, every possible number of selecting senders occurs in at least one pattern.
 
     Args:
-        heard: whose selections each party hears, a row for each.
-        count: number of patterns, at least; there are more where some number would be missing.
-        seed: seed of who selects.
+        heard: The parties whose selections each party learns, one row per party.
+        count: The least number of patterns. More are added if some number of senders is missing.
+        seed: Seed of the random patterns.
     """
     parties = len(heard)
     entropy = SeededEntropy("patterns", seed, parties)
@@ -47,7 +47,7 @@ def spread_patterns(heard: Bools, count: int, seed: int) -> Bools:
 
 
 def _missing_number(heard: Bools, patterns: Bools, numbers: Ints) -> tuple[int, int] | None:
-    """Returns the first party, and a number of selecting parties, that no pattern shows it."""
+    """Returns the first party and number of selecting senders that occurs in no pattern; None if none is missing."""
     seen = heard.astype(np.int64) @ patterns
     for party, most in enumerate(numbers.tolist()):
         absent = set(range(most + 1)) - set(seen[party].tolist())
@@ -64,24 +64,25 @@ def _draw_units(entropy: SeededEntropy, shape: tuple[int, ...]) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class WeighedPatterns:
-    """Patterns over some rounds, each with how often it occurs."""
+    """Patterns over some rounds, each with its frequency."""
 
     selections: Bools
-    """Who selects: by pattern, round and party."""
+    """The selecting parties, by pattern, round and party."""
     weights: NDArray[np.float64]
-    """Probability of each pattern, or the number of entries at which it occurs."""
+    """The probability of each pattern, or the number of entries at which it occurs."""
 
 
 def enumerate_patterns(
     classes: Sequence[Sequence[int]], probability: float, rounds: int, most: int
 ) -> WeighedPatterns | None:
-    """Returns one pattern for all that differ only within classes, with their probability; None for more than `most`.
+    """Returns all patterns up to exchanges within classes, with their probabilities; None if there are more than
+    `most`.
 
     Args:
-        classes: the places of the parties of each class; all places from 0 on are in one.
-        probability: probability with which each party selects the entry in each round, independently.
-        rounds: number of rounds.
-        most: largest number of patterns.
+        classes: The places of the parties in each class. The classes cover all places from 0 on.
+        probability: Probability with which each party selects the entry in each round, independently.
+        rounds: Number of rounds.
+        most: The largest number of patterns.
     """
     kinds = 2**rounds
     counts = [math.comb(len(members) + kinds - 1, kinds - 1) for members in classes]
@@ -117,7 +118,7 @@ def _multinomial(counts: Sequence[int]) -> int:
 
 
 def sample_patterns(parties: int, probability: float, rounds: int, count: int, seed: int) -> WeighedPatterns:
-    """Returns random patterns of equal weight, as they occur."""
+    """Returns random patterns of equal weight, sampled by their probabilities."""
     entropy = SeededEntropy("sampled patterns", seed, parties, rounds)
     return WeighedPatterns(
         _draw_units(entropy, (count, rounds, parties)) < probability, np.full(count, 1 / max(count, 1))
@@ -135,11 +136,11 @@ def count_patterns(selected: Bools) -> WeighedPatterns:
 
 
 def find_determined(rows: NDArray[np.integer]) -> Bools:
-    """Returns which unknowns have their unit vectors in the span of the rows, system by system.
+    """Returns, for each linear system, which unknowns have their unit vector in the span of the rows.
 
-    Rows are eliminated modulo a prime. For zeros and ones that is exact for up to 22 rows: a determinant of n rows of
-    these is at most (n + 1)^((n + 1) / 2) / 2^n (Hadamard), for n = 22 half the prime, so none but 0 is 0 modulo the
-    prime. Otherwise, a wrong answer would take a determinant that happens to be divisible by it.
+    Rows are eliminated modulo a prime. For rows of zeros and ones this is exact up to 22 rows. A determinant of n such
+    rows is at most (n + 1)^((n + 1) / 2) / 2^n (Hadamard), which for n = 22 is half of the prime, so only 0 is 0 modulo
+    the prime. For more rows, a wrong answer needs a determinant that is divisible by the prime by chance.
     """
     reduced = rows.astype(np.int64)
     system = np.arange(len(rows))
@@ -149,9 +150,9 @@ def find_determined(rows: NDArray[np.integer]) -> Bools:
         factors = reduced[system, :, lead]
         pivot = factors[:, r].copy()
         factors[:, r] = 0
-        pivot[pivot == 0] = 1  # the row is zero, and nothing is subtracted
+        pivot[pivot == 0] = 1  # A zero row: nothing is subtracted.
         reduced = (pivot[:, None, None] * reduced - factors[:, :, None] * row[:, None, :]) % SMALL_PRIME
-    # Each row is now alone in its leading column, so a unit vector in the span must be one of the rows.
+    # Each row is now the only one with an entry in its leading column, so a unit vector in the span is one of the rows.
     alone = np.count_nonzero(reduced, axis=2) == 1
     return np.asarray(((reduced != 0) & alone[:, :, None]).any(axis=1))
 

@@ -1,7 +1,7 @@
-"""Exact solutions of linear systems: fractions with many digits, put together from their residues modulo small primes.
+"""Exact solutions of linear systems: long fractions, reconstructed from their residues modulo small primes.
 
-A solution modulo a prime of 31 bits is a matter of machine words. Those modulo several primes determine fractions of
-any length, so no number is ever longer than what it stands for.
+A solution modulo a prime of 31 bits needs only machine words. Solutions modulo several primes determine fractions of
+any length, so numbers grow only as long as the result requires.
 """
 
 import math
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from tacit.auditing.symbolic.forms import Form, Unknown
 
 FIRST, LAST = 4, 128
-"""Primes that are tried at first, and at most: twice as many again and again."""
+"""Number of primes that are tried first, and at most. The number is doubled until a solution is found."""
 
 
 def combine_forms(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
-    """Returns the sum of so many times each of some forms, by their places."""
+    """Returns a linear combination of forms, given the factor of each form by its place."""
     over = math.lcm(*(forms[place].below * factor.denominator for place, factor in factors.items()))
     total: dict[Unknown, int] = {}
     for place, factor in factors.items():
@@ -30,10 +30,11 @@ def combine_forms(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) 
 
 
 def solve_exactly(forms: Sequence[Form], wanted: Sequence[Unknown]) -> dict[Unknown, dict[int, Fraction]]:
-    """Returns the factors, by the places of forms, with which these add up to each of some unknowns alone.
+    """Returns for each wanted unknown the factors that combine the forms to this unknown alone, by the places of the
+    forms.
 
-    Forms must be independent, so there is at most one solution. An unknown that has none, or one with more digits than
-    the primes can tell apart, is left out. What is returned was verified without any prime.
+    The forms must be independent, so there is at most one solution. An unknown is left out if it has no solution, or
+    one with more digits than the primes determine. Returned solutions were verified in exact arithmetic.
     """
     system, left = _System(forms), list(wanted)
     found: dict[Unknown, dict[int, Fraction]] = {}
@@ -60,7 +61,7 @@ def solve_exactly(forms: Sequence[Form], wanted: Sequence[Unknown]) -> dict[Unkn
 
 
 class _System:
-    """Forms as a matrix, of which as many columns count as it has rows."""
+    """Matrix of some forms, restricted to as many columns as it has rows."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self._below = [form.below for form in forms]
@@ -71,7 +72,8 @@ class _System:
         self._chosen: list[int] | None = None
 
     def solve(self, wanted: Sequence[Unknown], prime: int) -> list[list[int]] | None:
-        """Returns the factors of all forms for each unknown, modulo a prime; None if it makes forms dependent."""
+        """Returns the factors of all forms for each unknown, modulo a prime; None if the forms are dependent modulo the
+        prime."""
         matrix = np.zeros((len(self._columns), len(self._below)), dtype=np.int64)
         matrix[self._column, self._row] = [number % prime for number in self._numbers]
         sides = np.zeros((len(self._columns), len(wanted)), dtype=np.int64)
@@ -93,14 +95,14 @@ class _System:
             others = np.flatnonzero(both[:, step])
             others = others[others != step]
             both[others] = (both[others] - both[others, step, None] * both[step]) % prime
-        # A form is its numerators over a denominator, by which its factor is multiplied.
+        # A form is a vector of numerators over one denominator, so its factor is multiplied by the denominator.
         below = np.array([each % prime for each in self._below], dtype=np.int64)
         scaled: list[list[int]] = (both[:, size:] * below[:, None] % prime).T.tolist()
         return scaled
 
 
 def _independent_rows(matrix: NDArray[np.int64], prime: int) -> list[int]:
-    """Returns the first rows that none before them add up to, modulo a prime."""
+    """Returns the rows that are independent of all earlier rows, modulo a prime."""
     rest, found = matrix.copy(), []
     for row in range(len(rest)):
         spoken = np.flatnonzero(rest[row])
@@ -115,7 +117,7 @@ def _independent_rows(matrix: NDArray[np.int64], prime: int) -> list[int]:
 
 
 def _lift(residues: list[list[int]], product: int, more: list[list[int]], prime: int) -> list[list[int]]:
-    """Returns residues modulo a product of primes and one prime more."""
+    """Returns residues modulo the product of the earlier primes and one more prime."""
     if not residues:
         return more
     inverse = pow(product, -1, prime)
@@ -126,7 +128,7 @@ def _lift(residues: list[list[int]], product: int, more: list[list[int]], prime:
 
 
 def rational(value: int, modulus: int) -> Fraction:
-    """Returns the fraction with small numerator and denominator that a residue stands for."""
+    """Returns the fraction with small numerator and denominator that has a given residue."""
     (r0, r1), (t0, t1) = (modulus, value), (0, 1)
     while r1 * r1 * 2 > modulus:
         quotient = r0 // r1
@@ -135,12 +137,12 @@ def rational(value: int, modulus: int) -> Fraction:
 
 
 def _primes() -> Iterator[int]:
-    """Yields primes of 31 bits, from the largest down."""
+    """Yields primes of 31 bits in descending order."""
     return (number for number in range(2**31 - 1, 2**30, -2) if is_prime(number))
 
 
 def is_prime(number: int) -> bool:
-    """Says whether an odd number of up to 64 bits is a prime: the test of Miller and Rabin is exact for these bases."""
+    """Says whether an odd number of up to 64 bits is prime: the Miller-Rabin test is exact for these bases."""
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1

@@ -1,4 +1,4 @@
-"""Failures of an audit, with the line of the protocol's code, or the message, at which it failed."""
+"""Failures of an audit, located at a line of the protocol's code or at a message."""
 
 import sys
 
@@ -9,7 +9,7 @@ from tacit.core.messages import Address
 
 
 def refusal(name: str, error: Exception) -> NotLinear:
-    """Returns why a protocol cannot be audited in whose code, or by whose message, this was raised."""
+    """Returns the error for a protocol that cannot be audited, with the line or message that caused it."""
     where = culprit(error)
     if isinstance(error, Unregistered):
         return NotAuditable(f"{name} cannot be audited: {error}{where}")
@@ -20,7 +20,7 @@ def refusal(name: str, error: Exception) -> NotLinear:
 
 
 def culprit(error: BaseException) -> str:
-    """Returns the last place in a protocol's own code on the way to an error, or the message that it is about."""
+    """Returns the last line of the protocol's own code in a traceback, or the message that the error names."""
     found, trace = "", error.__traceback__
     while trace is not None:
         frame = trace.tb_frame

@@ -1,4 +1,4 @@
-"""Vectors on which the soundness of an audit is checked: some, and others that must be treated in the same way."""
+"""Test vectors of the soundness check: first vectors, and others that a linear protocol must treat in the same way."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -12,22 +12,22 @@ from tacit.runtime.agreement import Agreement
 from tacit.vectors.fixedpoint import FixedPoint
 
 Brought: TypeAlias = Mapping[Party, Update]
-"""What parties bring to a round."""
+"""The updates that parties contribute to a round."""
 STRETCHES = (3.0, 2.0, 1.5, 1.25, 1.1, 1.03, 1.01, 1.003, 1.001)
-"""Factors that are tried, in this order, to change an entry and not the order of magnitudes."""
+"""Factors that are tried in this order to change an entry without changing the order of magnitudes."""
 CLEARLY = 1e-5
-"""By which part of itself a magnitude must be larger to count as larger, also in single precision."""
+"""The relative difference from which on one magnitude counts as larger than another, also in single precision."""
 
 
 def pair(
     agreement: Agreement, ring: FixedPoint, number: int, groups: Sequence[Sequence[Party]]
 ) -> tuple[Brought, Brought]:
-    """Returns vectors for a round and quite other ones, with other signs and weights.
+    """Returns first vectors for a round, and very different ones with other signs and weights.
 
-    The sum over each group of parties is the same, also of weights, to the last unit of the ring.
+    The sum over each group of parties is the same in both, weights included, to the last unit of the ring.
     """
     settings = agreement.settings
-    # A ring may hold less than entries of 1, as that of ADMM does where ρ is large.
+    # The ring may hold less than entries of 1, as the ring of ADMM does for a large ρ.
     size = min(min(1.0, settings.clip) * ring.scale, float(ring.limit))
     weighted = settings.weighted or agreement.protocol.server is not None
     first: dict[Party, Update] = {}
@@ -51,23 +51,23 @@ def pair(
 
 
 def _update(ring: FixedPoint, units: NDArray[np.int64], steps: int) -> Update:
-    """Returns what takes so many units of the ring, with a weight of so many steps."""
+    """Returns the update whose vector has the given ring units, with a weight of that many steps."""
     share = steps / ring.heaviest
     return Update(units / (ring.scale * share), share * ring.max_weight)
 
 
 def edge_of(agreement: Agreement, ring: FixedPoint) -> float:
-    """Returns the largest magnitude of an entry that is not cut off."""
+    """Returns the largest magnitude of an entry that is not clipped."""
     return min(agreement.settings.clip, ring.clip)
 
 
 def of_several_scales(
     agreement: Agreement, ring: FixedPoint, number: int, groups: Sequence[Sequence[Party]], first: Brought
 ) -> Brought:
-    """Returns vectors of which some entries are zero, tiny, whole, equal, at the clip and beyond it.
+    """Returns vectors whose entries include zero, tiny, whole and equal numbers, numbers at the clip and beyond it.
 
-    The sum over each group of parties is that of the first vectors once entries are cut off. Half of a group has such
-    entries at a place, and the others make up for them; where they cannot, the entries are those of the first vectors.
+    After clipping, the sum over each group of parties is that of the first vectors. At each place half of a group has
+    such entries, and the others compensate for them. Where they cannot, the entries of the first vectors are used.
     """
     edge, entries = edge_of(agreement, ring), np.arange(agreement.entries)
     scales = np.array([3 * edge, 0.0, edge, ring.resolution, float(int(edge)), -edge / 2])
@@ -90,7 +90,7 @@ def of_several_scales(
 
 
 def _sum(ring: FixedPoint, group: Sequence[Party], vectors: NDArray[np.float64], like: Brought) -> NDArray[np.int64]:
-    """Returns the sum of some vectors in units of the ring, with the weights of others."""
+    """Returns the sum of some vectors in ring units, with the weights of other updates."""
     encoded = [
         ring.encode(like[party]._replace(vector=vector))[: ring.entries].view(np.int64)
         for party, vector in zip(group, vectors, strict=True)
@@ -100,7 +100,7 @@ def _sum(ring: FixedPoint, group: Sequence[Party], vectors: NDArray[np.float64],
 
 
 def in_order(updates: Brought) -> Brought:
-    """Returns vectors with other signs and sizes, of which those of larger entries are larger too."""
+    """Returns vectors with other signs and sizes, but with the same order of magnitudes."""
     others = {}
     for party, update in updates.items():
         sizes = np.abs(update.vector)
@@ -110,7 +110,7 @@ def in_order(updates: Brought) -> Brought:
 
 
 def in_order_of_scales(updates: Brought, edge: float) -> Brought:
-    """Returns vectors in the same order of sizes, from tiny entries up to the clip, and one beyond it."""
+    """Returns vectors with the same order of magnitudes, which range from tiny to the clip, with one beyond it."""
     others = {}
     for party, update in updates.items():
         ranks = np.abs(update.vector).argsort().argsort()
@@ -121,9 +121,9 @@ def in_order_of_scales(updates: Brought, edge: float) -> Brought:
 
 
 def in_scale(updates: Brought, factors: float | NDArray[np.float64] = 2.0) -> Brought:
-    """Returns vectors that are larger by a factor, with other signs: the same ones at every party, and in every round.
+    """Returns vectors that are scaled by a factor and have other signs, the same for every party and round.
 
-    Whatever rounds make of them is then larger or smaller where it was before, as long as it is linear.
+    If rounds are linear, whatever they compute from these is larger or smaller at the same places as before.
     """
     others = {}
     for party, update in updates.items():
@@ -134,7 +134,7 @@ def in_scale(updates: Brought, factors: float | NDArray[np.float64] = 2.0) -> Br
 
 
 def stretch_entries(entries: int, compared: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns factors for entries, as different as can be, that change the order of none of some magnitudes."""
+    """Returns factors for entries that differ as much as possible without changing the order of some magnitudes."""
     factors = np.ones(entries)
     sizes = [np.asarray(each, dtype=np.float64) for each in compared if len(each) == entries]
     orders = [each.argsort(kind="stable") for each in sizes]
@@ -149,5 +149,5 @@ def stretch_entries(entries: int, compared: Sequence[NDArray[np.float64]]) -> ND
 
 
 def _is_ordered(sizes: NDArray[np.float64]) -> bool:
-    """Says whether magnitudes grow, and clearly so where they are not zero."""
+    """Says whether magnitudes are in ascending order, with clear differences unless they are zero."""
     return bool((sizes[1:] >= sizes[:-1] * (1 + CLEARLY)).all())

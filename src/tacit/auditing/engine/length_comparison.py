@@ -1,8 +1,8 @@
-"""Comparison of runs on short and on long vectors: what is audited on a few entries must be true of a deployed model.
+"""Comparison of runs on short and long vectors: an audit of a few entries must be valid for a model of full length.
 
-Symbols are too slow for a whole model, and numbers are not. So three runs on long vectors, the second on others and the
-third with other keys, are compared with three on short ones. A field, or an element of a packed vector, depends on
-vectors or on keys in the long runs only if one in the same field does in the short ones.
+Symbols are too slow for a whole model, but numbers are not. So three runs on long vectors are compared with three runs
+on short ones: on first vectors, on others, and on the first vectors with other keys. In the long runs, a message field
+or an element of a packed vector may depend on vectors or keys only if it does so in the short runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from tacit.auditing.engine.concrete_run import TokenLog, Twin
 from tacit.auditing.engine.element_comparison import UNITS
 
 Dependence: TypeAlias = tuple[bool, bool]
-"""Whether something is another on other vectors, and with other keys."""
+"""Whether a value changes with the vectors, and whether it changes with the keys."""
 ELEMENT = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
 class LengthRuns:
-    """Runs on vectors of one length: on some, on others, and on the first with other keys."""
+    """Runs on vectors of one length: on first vectors, on others, and on the first vectors with other keys."""
 
     entries: int
     here: Twin
@@ -37,7 +37,7 @@ class LengthRuns:
 
 
 def find_difference(short: LengthRuns, long: LengthRuns) -> str | None:
-    """Returns where long vectors are treated otherwise than short ones, in the rounds of both; None if nowhere."""
+    """Returns the first place where long vectors are treated differently from short ones; None if there is none."""
     for number, rounds in enumerate(zip(*(run.rounds for runs in (short, long) for run in runs.all), strict=False), 1):
         for several in zip_longest(*(played.transcript or () for played in rounds)):
             addresses = [each and msgspec.structs.replace(each.envelope.address, session=b"") for each in several]
@@ -61,14 +61,14 @@ def _name(address: Any) -> str:
 
 
 def _leaves(runs: Sequence[Twin], boxes: Sequence[bytes]) -> dict[tuple[Any, ...], tuple[bytes, ...]]:
-    """Returns what is in a message in each of some runs, by where it is."""
+    """Returns the values of each message field in several runs, by the place of the field."""
     found = [dict(_walk(run.book, box)) for run, box in zip(runs, boxes, strict=True)]
     paths = dict.fromkeys(path for each in found for path in each)
     return {path: tuple(each.get(path, b"") for each in found) for path in paths}
 
 
 def _walk(book: TokenLog, value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-    """Yields everything in a value, with what is in boxes that were sealed."""
+    """Yields every value inside a message, with the contents of its sealed boxes."""
     if isinstance(value, bytes) and value in book.boxes:
         _, plaintext, context = book.boxes[value]
         yield (*path, "context"), context
@@ -89,13 +89,13 @@ def _walk(book: TokenLog, value: Any, path: tuple[Any, ...] = ()) -> Iterator[tu
 
 
 def _depends(leaf: tuple[bytes, ...], length: int) -> set[Dependence]:
-    """Returns on what a field depends, or on what its elements do if it is longer for longer vectors."""
+    """Returns what a field depends on; for a field whose length grows with the vectors, what its elements depend on."""
     here, other, rekeyed = leaf
     size = ELEMENT.itemsize
     if len({*map(len, leaf)}) > 1 or len(here) == length or len(here) % size:
         return {(here != other, here != rekeyed)}
     elements = [np.frombuffer(each, ELEMENT) for each in leaf]
-    # Parts of sums that are the same may be rounded differently.
+    # Equal fractions of sums may be rounded differently.
     apart = np.abs((elements[1] - elements[0]).view(np.int64)) > 2 * UNITS
     kinds = np.unique(2 * apart + (elements[2] != elements[0])).tolist()
     return {(bool(each // 2), bool(each % 2)) for each in kinds}

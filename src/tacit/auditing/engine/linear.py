@@ -1,11 +1,12 @@
-"""The linear view: which unknowns follow from the forms that a coalition knows.
+"""Linear algebra of a view: the unknowns that follow from the forms that a coalition knows.
 
-Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Whether
-anybody is exposed at all is asked modulo a prime of 31 bits, as arrays. That prime is drawn anew in every process, so
-that nobody can write a protocol whose factors vanish modulo it. How it is done is asked in two steps. Masks are uniform
-modulo 2^bits and cancel in whole numbers only, so the combinations of forms in which they do come first; what these
-speak of is then eliminated modulo a prime of 62 bits. That says which forms a recipe uses; its exact fractions come
-from `exact_solutions`.
+Every form is a row over unknowns. An unknown is exposed exactly if its unit vector lies in the row space. Whether
+anybody is exposed is computed modulo a random prime of 31 bits. The prime is drawn anew in every process, so that
+nobody can write a protocol whose factors vanish modulo it.
+
+How a vector is recovered is computed in two steps. Masks are uniform modulo 2^bits and cancel only in whole-number
+combinations, so these combinations come first. Their remaining unknowns are then eliminated modulo a prime of 62 bits,
+which shows which forms a recipe uses. `exact_solutions` computes the exact fractions.
 """
 
 import math
@@ -25,7 +26,7 @@ from tacit.core.entropy import SystemEntropy
 
 
 def _drawn_prime(bits: int) -> int:
-    """Returns a random prime of so many bits."""
+    """Returns a random prime with the given number of bits."""
     entropy = SystemEntropy()
     while True:
         number: int = 2 ** (bits - 1) + 2 * entropy.below(2 ** (bits - 2)) + 1
@@ -34,11 +35,11 @@ def _drawn_prime(bits: int) -> int:
 
 
 SMALL_PRIME = _drawn_prime(31)
-"""Small, so that a product of two residues fits a machine word."""
+"""Prime that is so small that the product of two residues fits into a machine word."""
 PRIME = _drawn_prime(62)
-"""Large, so that no factor of many vanishes modulo it by chance."""
+"""Prime that is so large that a factor vanishes modulo it with negligible probability."""
 MOST_SUPPORTS = 5_000
-"""Sets of unknowns that are tried out, at most, in search of the smallest support."""
+"""The largest number of sets of unknowns that are tried in the search for the smallest support."""
 
 
 def residue(value: int | float | Fraction) -> int:
@@ -49,10 +50,10 @@ def residue(value: int | float | Fraction) -> int:
 
 
 class RowSpace:
-    """The span of some forms, in reduced row echelon form, with the combination that makes each row."""
+    """The span of some forms in reduced row echelon form. Each row keeps the combination of forms that it is."""
 
     def __init__(self, forms: Sequence[Form], interesting: Collection[Unknown]) -> None:
-        """Takes in forms. Only what can be said about the interesting unknowns is kept."""
+        """Takes the forms. Only what they determine about the interesting unknowns is kept."""
         self.rows: dict[Unknown, dict[Unknown, int]] = {}
         self.recipes: dict[Unknown, dict[int, int]] = {}
         wanted = set(interesting)
@@ -68,7 +69,7 @@ class RowSpace:
                 _subtract(recipe, self.recipes[lead], factor)
         if not row:
             return
-        # Uninteresting unknowns lead first, so that what is left over speaks of the interesting ones alone.
+        # Uninteresting unknowns lead first, so the remaining rows contain only interesting ones.
         lead = next((unknown for unknown in row if unknown not in wanted), next(iter(row)))
         inverse = pow(row[lead], -1, PRIME)
         row = {unknown: value * inverse % PRIME for unknown, value in row.items()}
@@ -81,14 +82,15 @@ class RowSpace:
         self.rows[lead], self.recipes[lead] = row, recipe
 
     def list_determined(self) -> list[Unknown]:
-        """Returns the unknowns that are determined, each alone."""
+        """Returns the unknowns that are determined individually."""
         return [lead for lead, row in self.rows.items() if len(row) == 1]
 
 
 def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
-    """Returns a basis of the combinations of forms, in whole numbers, in which all masks cancel.
+    """Returns a basis of the whole-number combinations of forms in which all masks cancel.
 
-    A mask is added to one vector and subtracted from another, or known, so these are mostly sums and differences.
+    A mask is either known, or added to one vector and subtracted from another. So most of these are sums and
+    differences.
     """
     wanted = {unknown for form in forms for unknown in form.terms if unknown[0] != "mask"}
     leads: dict[Unknown, int] = {}
@@ -97,7 +99,7 @@ def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
     for index, form in sorted(useful(forms, wanted), key=lambda each: len(each[1].terms)):
         row: dict[Unknown, Any] = {each: factor for each, factor in form.terms.items() if each[0] == "mask"}
         combination: dict[int, Any] = {index: 1}
-        # A pivot is free of the leads of those before it, so each has to be taken off once at most.
+        # A pivot has no entries at earlier leads, so each of them is subtracted at most once.
         due = [leads[each] for each in row if each in leads]
         heapify(due)
         while due:
@@ -129,9 +131,9 @@ def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
 def solve_forms(
     forms: Sequence[Form], interesting: Collection[Unknown]
 ) -> dict[Unknown, list[tuple[Fraction, dict[int, int]]]]:
-    """Returns how interesting unknowns follow from forms: as fractions of sums, in whole numbers, without masks.
+    """Returns how interesting unknowns follow from forms: fractions of whole-number sums in which all masks cancel.
 
-    Each is verified without any prime, and left out if its fractions have more digits than can be followed.
+    Each result is verified in exact arithmetic. Unknowns whose fractions have too many digits are left out.
     """
     sums, wanted = cancel_masks(forms), set(interesting)
     reduced = [form for form, _ in sums]
@@ -157,29 +159,30 @@ def _subtract(row: dict, other: dict, factor: int) -> None:  # type: ignore[type
 
 
 def useful(forms: Sequence[Form], wanted: Collection[Unknown]) -> Iterable[tuple[int, Form]]:
-    """Yields forms, but for those with an uninteresting unknown that occurs nowhere else: they say nothing."""
+    """Yields the forms, without those that contain an uninteresting unknown of no other form: they determine
+    nothing."""
     rows = Rows.of(forms)
     return ((index, forms[index]) for index in rows.useful(rows.columns.among(wanted)).tolist())
 
 
 class Echelon:
-    """Rows in reduced row echelon form modulo the small prime, one taken in after another."""
+    """Rows in reduced row echelon form modulo the small prime, built row by row."""
 
     def __init__(self, columns: int, most: int | None = None) -> None:
-        """Has room for that many rows that say something new; for as many as there are columns unless given."""
+        """Reserves space for `most` independent rows; by default as many as there are columns."""
         self.rows = np.zeros((columns if most is None else min(columns, most), columns), dtype=np.int64)
         self.leads: list[int] = []
         self._columns = np.zeros(len(self.rows), dtype=np.int64)
         self.used: list[int] = []
-        """Which of the rows taken in said something new."""
+        """Numbers of the given rows that were independent of the earlier ones."""
         self._taken = 0
 
     def take(self, row: NDArray[np.integer]) -> bool:
-        """Takes in a row; says whether it was new."""
+        """Adds a row; says whether it was independent of the earlier ones."""
         rank, number = len(self.leads), self._taken
         self._taken += 1
         rest = row.astype(np.int64) % SMALL_PRIME
-        # Every row is zero in the others' leading columns, so all of them can be taken off at once.
+        # Every row is zero in the others' leading columns, so all of them can be subtracted at once.
         factors = rest[self._columns[:rank]]
         hit = factors.nonzero()[0]
         if len(hit):
@@ -206,13 +209,13 @@ class Echelon:
         return self.rows[: len(self.leads)]
 
     def list_determined(self) -> list[int]:
-        """Returns the columns that are determined, each alone."""
+        """Returns the columns that are determined individually."""
         alone = np.count_nonzero(self.matrix, axis=1) == 1
         return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
 
 
 class SmallRowSpace:
-    """What some forms say about the interesting unknowns alone, modulo the small prime."""
+    """What some forms determine about the interesting unknowns alone, modulo the small prime."""
 
     def __init__(self, forms: Sequence[Form] | Rows, interesting: Sequence[Unknown]) -> None:
         rows, self.interesting = Rows.of(forms), list(interesting)
@@ -227,18 +230,18 @@ class SmallRowSpace:
         found[0][np.arange(len(units)), units] = 1
         found += [_project_rows(group, factors, place, len(columns)) for _, group in kept.groups()]
         self.rows = np.concatenate(found)
-        """A basis of it, a column for each interesting unknown."""
+        """A basis of the row space, with one column for each interesting unknown."""
 
     def list_determined(self) -> list[Unknown]:
-        """Returns the interesting unknowns that are determined, each alone."""
+        """Returns the interesting unknowns that are determined individually."""
         single = np.count_nonzero(self.rows, axis=1) == 1
         return [self.interesting[int(row.argmax())] for row in self.rows[single]]
 
 
 def _project_rows(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
-    """Returns a basis of what rows say about unknowns that have a place alone: by place, modulo the small prime."""
+    """Returns a basis of what rows determine about the unknowns that have a place, modulo the small prime."""
     unknowns = rows.column_order()
-    # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
+    # Uninteresting unknowns come first, so rows lead with them as long as they contain any.
     spoken = unknowns[place[unknowns] >= 0]
     others = len(unknowns) - len(spoken)
     echelon = Echelon(len(unknowns), rows.count)
@@ -257,9 +260,9 @@ def residues(numbers: Collection[int], below: int) -> Ints:
 
 
 def smallest_class(rows: NDArray[np.integer]) -> int | None:
-    """Returns the strict T of paper 002: the size of the smallest class of columns that every row weighs alike.
+    """Returns the strict T of paper 002: the size of the smallest class of columns with equal factors in every row.
 
-    Columns that no row speaks of do not count; None if there is no other.
+    Columns that are zero in all rows do not count. Returns None if all columns are.
     """
     spoken = rows[:, rows.any(axis=0)] if rows.size else rows
     if not spoken.size:
@@ -268,11 +271,11 @@ def smallest_class(rows: NDArray[np.integer]) -> int | None:
 
 
 def smallest_support(rows: NDArray[np.int64]) -> int | None:
-    """Returns the relaxed T of paper 002: of how many columns, at least, any combination of the rows speaks.
+    """Returns the relaxed T of paper 002: the least number of nonzero columns in any combination of the rows.
 
-    That is the least distance of a linear code, for which nothing much better is known than to try all sets of columns
-    by size. Rows are taken modulo the small prime, and may depend on each other. None if there are too many sets, or no
-    row that is not zero.
+    This is the minimum distance of a linear code. No known method is much better than trying all sets of columns by
+    size. Rows are taken modulo the small prime, and may be dependent. Returns None if there are too many sets, or if
+    all rows are zero.
     """
     echelon = Echelon(rows.shape[1])
     for row in rows:
@@ -285,7 +288,8 @@ def smallest_support(rows: NDArray[np.int64]) -> int | None:
             tried += 1
             if tried > MOST_SUPPORTS:
                 return None
-            # Some combination speaks of these columns alone exactly if the others no longer tell all rows apart.
+            # Some combination is zero outside these columns exactly if the other columns have a lower rank than all
+            # rows.
             if _rank(np.delete(basis, columns, axis=1)) < len(basis):
                 return size
     return None

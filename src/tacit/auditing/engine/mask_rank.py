@@ -1,8 +1,9 @@
-"""Masks that hide over the whole numbers and not modulo a power of two.
+"""Check for masks that hide a sum over the whole numbers but not modulo a power of two.
 
-A view is X + M m, with masks m that are uniform modulo 2^k. By the Smith normal form of M, it shows combinations of X
-modulo the powers of two in the invariant factors of M, besides those in which masks cancel altogether: of x + a + b and
-y + a − b, the last bit of x + y. None is even exactly if M has the same rank modulo two as over the fractions.
+A view is X + M m, with masks m that are uniform modulo 2^k. Besides the combinations in which masks cancel, it exposes
+combinations of X modulo the powers of two in the invariant factors of M (Smith normal form). For example, x + a + b and
+y + a − b expose the last bit of x + y. There is no such combination exactly if M has the same rank modulo two as over
+the fractions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,17 +19,17 @@ from tacit.protocols import is_shipped
 
 
 def check_masks(protocol: Protocol, coalition: Sequence[Party], view: View) -> None:
-    """Raises NotAuditable if masks of a protocol that is not shipped hide less in a view than fractions say."""
+    """Raises NotAuditable if masks of a protocol that is not shipped hide less modulo 2^k than over the fractions."""
     if not is_shipped(protocol) and not hides_last_bits(view):
         raise NotAuditable(
             f"{protocol.name} cannot be audited: in what {list_names(coalition)} sees, masks cancel modulo a power "
-            f"of two and not otherwise, so that they do not hide last bits; use every mask in one sum and one "
+            f"of two and not otherwise, so that they do not hide last bits; try: use every mask in one sum and one "
             f"difference at most"
         )
 
 
 def hides_last_bits(view: View) -> bool:
-    """Says whether the masks in a view that are not known hide all bits of what they are added to, or none."""
+    """Says whether the unknown masks in a view hide either all bits of a value or none."""
     known = {token for token, each in view.packed.items() if each.is_mask}
     rows = []
     for each in view.packed.values():
@@ -42,13 +43,13 @@ def hides_last_bits(view: View) -> bool:
 
 
 def rank(rows: Iterable[Mapping[Unknown, int]], prime: int) -> int:
-    """Returns the rank of sparse rows of whole numbers modulo a prime."""
+    """Returns the rank of sparse whole-number rows modulo a prime."""
     pivots: dict[int, dict[int, int]] = {}
     columns: dict[Unknown, int] = {}
     for each in rows:
         row = {columns.setdefault(unknown, len(columns)): factor % prime for unknown, factor in each.items()}
         row = {column: factor for column, factor in row.items() if factor}
-        # Rows are led by their first column, so that taking one off another leaves only later ones.
+        # Rows are sorted by their first column, so subtracting one from another leaves only later columns.
         while row:
             lead = min(row)
             if lead not in pivots:

@@ -1,19 +1,19 @@
-"""Audits of thousands of rounds, which nobody can run one by one.
+"""Audits of thousands of rounds, which would take too long to run one by one.
 
-A round of secure aggregation leaves a coalition with one sum, and its masks are never seen again. So what many rounds
-show is the row space of who was summed when (paper 002), and for that only the server's choices have to be made, by the
-code that makes them in a real run and from the same entropy. That a round shows this sum and nothing else is not taken
-on trust. Rounds differ in nothing but who is asked and who delivers, and show the more the fewer these are and the
-more of them are members; so the smallest round that the settings allow, with as many members as ever meet in one, is
-run whole on unknowns. If it shows more than its sum, the least number of members with which it does is searched for,
-and rounds in which as many meet count as showing everybody's vector.
+In a round of secure aggregation a coalition learns one sum, and the masks are never used again. So what it learns over
+many rounds is the row space of the matrix of contributors by round (paper 002). For this matrix only the server's
+choices are needed. They are made by the deployed code, from the same entropy as in a real run.
+
+That a round shows only its sum is checked, not assumed. Rounds differ only in who is asked and who delivers. They show
+more, the fewer parties they have and the more of these collude. So the smallest round that the settings allow is run in
+full on symbols, with as many colluding parties as ever meet in one round. If it shows more than its sum, the least
+number of colluding parties for that is searched for, and rounds in which as many meet count as exposing every vector.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property, partial
 
 import numpy as np
@@ -37,59 +37,58 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.runtime.simulation.transcript import Transcript
 
 MOST_REPLAYED = 5_000
-"""Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""
+"""The largest product of parties and rounds that is replayed with real cryptography to prove recipes."""
 MOST_ESTIMATED = 512
-"""Parties up to which it is computed how many bits of an entry many rounds show."""
+"""The largest number of parties for which the bits that many rounds expose are computed."""
 CHECKED, MOST_CHECKED = 2, 48
-"""Rounds that are run whole to see that the rehearsal chooses as the server does, of parties up to that many."""
+"""Number of rounds that are run in full to check that the rehearsal makes the server's choices, and the largest number
+of parties for which this is done."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """A round in which so many members meet that they can take everybody's masks off."""
+    """Recipe of a round in which enough coalition members meet to remove the masks of every party."""
 
     victim: Party
     round: int
     members: int
 
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns what it is worked out from."""
-        what = f"what it sent in round {self.round}, unmasked with the shares of the {self.members} members asked in it"
-        return [(Fraction(1), [(1, what)])]
-
     def __str__(self) -> str:
-        return f"{self.victim} = {self.steps()[0][1][0][1]}"
+        from tacit.auditing.render.formulas import render_formula  # it imports this module
+
+        return render_formula(self)
 
 
 @dataclass
 class Sums:
-    """What the sums of many rounds give away."""
+    """What a coalition learns from the sums of many rounds."""
 
     recipes: dict[Party, SumRecipe]
     safe_rounds: int
     rows: NDArray[np.int64]
-    """A basis of what is known of the others' vectors."""
+    """Basis of what the coalition knows of the others' vectors."""
     together: dict[Party, Together]
-    """Whose vectors are seen one by one in some round, since so many members meet in it."""
+    """Parties whose vectors are exposed one by one, because enough coalition members meet in a round."""
     bits: dict[Party, float] = field(default_factory=dict)
-    """How many bits of an entry of each of the others are known; nothing if there are too many to say."""
+    """Bits that the coalition knows of an entry of each other party; empty if there are too many parties to compute
+    them."""
     unsure: tuple[Party, ...] = ()
-    """Who would be exposed if nothing changed between rounds, and may be although something does: without bits, nobody
-    knows."""
+    """Parties that would be exposed if models were static. They may be exposed although models drift or carry noise,
+    which is not computed without `bits`."""
 
     @property
     def exposed(self) -> dict[Party, SumRecipe | Together]:
-        """Whose vectors can be worked out, and how."""
+        """Recipes for the parties whose vectors can be recovered."""
         return {**self.recipes, **self.together}
 
     @property
     def victims(self) -> list[Party]:
-        """Whose vectors are exposed, or nearly so, or may be."""
+        """Parties whose vectors are exposed, nearly exposed, or possibly exposed."""
         return [*self.recipes, *self.together, *self.nearly, *self.unsure]
 
     @property
     def nearly(self) -> list[Party]:
-        """Whose vectors are as good as exposed."""
+        """Parties whose vectors are known so closely that they count as exposed."""
         return [
             party
             for party, bits in self.bits.items()
@@ -98,14 +97,16 @@ class Sums:
 
 
 class RehearsedRun:
-    """The sums of many rounds, looked at by one coalition after another."""
+    """The sums of many rounds, analysed for one coalition after another."""
 
     def __init__(self, scope: Scope, worst_case: WorstCase, *, checked: bool = True) -> None:
-        """Chooses for all rounds; raises ConfigError if the first ones, where they are run, choose differently.
+        """Makes the server's choices for all rounds. Raises ConfigError if the first rounds, run in full, choose
+        differently.
 
-        They are run for protocols of others, and for few parties, unless they need not be `checked` again.
+        The first rounds are run for protocols that are not shipped, and if there are few parties. `checked=False` skips
+        this.
         """
-        # Sums fare alike in all entries, so one of them stands for all.
+        # All entries of a sum are alike, so one entry stands for all.
         self.scope, self.names, self.rounds = replace(scope, entries=1, vectors=None), scope.parties, scope.rounds
         simulation = SymbolicSimulation(scope.protocol, scope.terms, 1, scope.seed, scope.faults)
         self.sets: list[TracedRound] = []
@@ -126,7 +127,8 @@ class RehearsedRun:
                 raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")
 
     def agrees(self, members: Sequence[Party]) -> bool:
-        """Says whether, in the first rounds, where they were run, members learnt no more than is said here."""
+        """Says whether members learnt no more than the rehearsal says in the first rounds, as far as these were run in
+        full."""
         if self.first is None:
             return True
         count = len(self.first.contributors)
@@ -144,14 +146,15 @@ class RehearsedRun:
         return int(row[self.names.index(party)]) if entry == 0 and when == number else 0
 
     def meeting(self, members: Sequence[Party]) -> list[int]:
-        """Returns how many members are asked in each round."""
+        """Returns the number of members that are asked in each round."""
         inside = set(members)
         return [sum(party in inside for party in each.asked) for each in self.sets]
 
     def least(self, members: Sequence[Party]) -> int | None:
         """Returns how many members must meet in a round for it to show more than its sum; None if no round does."""
         most = max(self.meeting(members), default=0)
-        # A sum of one other tells nothing about what else a round shows. So two are left, and with fewer all is shown.
+        # With one other party left, the sum already exposes everything, which says nothing about what else a round
+        # shows. So at least two others are left here, and any round with fewer counts as exposing every vector.
         tried = min(most, max((len(each.asked) for each in self.sets), default=0) - 2)
         key = SERVER in members, most
         if key not in self._least:
@@ -162,9 +165,9 @@ class RehearsedRun:
         return self._least[key]
 
     def shows_a_sum(self, server: bool, count: int) -> bool:
-        """Says whether so many members, with the server or without, learn its sum from the smallest round, and no more.
+        """Says whether `count` members, with the server or without, learn exactly the sum from the smallest round.
 
-        Users are alike but for their names, so the first ones stand for any.
+        Users are interchangeable, so the first ones stand for any.
         """
         members = [*([SERVER] if server else []), *self.names[:count]] or [self.names[-1]]
         known = self.worst_case.knowledge(members, others=2) or self._full.knowledge(members, 1)
@@ -178,13 +181,13 @@ class RehearsedRun:
 
     @cached_property
     def _full(self) -> SymbolicRun:
-        """A round in which nobody may be missing."""
+        """A round without dropouts."""
         return SymbolicRun(replace(self.scope, rounds=1, faults=()))
 
     def matrix(self, members: Sequence[Party]) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns which of the others' vectors were shown together, row by row, and the round of each row.
+        """Returns the sets of others whose vectors were shown together, one row per set, and the round of each row.
 
-        A round in which too many members meet shows each vector that was delivered, in a row of its own.
+        If too many members meet in a round, it shows each delivered vector in a row of its own.
         """
         column = {party: place for place, party in enumerate(self.names) if party not in members}
         least, shown, rounds = self.least(members), [], []
@@ -207,15 +210,16 @@ class RehearsedRun:
         found = self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
         if len(self.names) <= MOST_ESTIMATED:
             bits, near = of_sums(list(rows), rounds, self.spread, len(self.names))
-            # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
+            # Sums are exact in the ring, so vectors that follow from sums alone are known exactly, unless they carry
+            # noise.
             exact = {party: self.spread.most for party in found.exposed if not self.spread.noise}
             known = dict(zip(self.names, bits.tolist(), strict=True)) | exact
             found.bits = {party: each for party, each in known.items() if party not in members}
             if found.nearly and near is not None:
                 found.safe_rounds = min(found.safe_rounds, near - 1)
         elif self.scope.tied:
-            # What changes little shows as much as what stands still. How little that is only bits would say, so what
-            # they cannot be computed of is judged by the worst case: who is safe in that is safe.
+            # Models that drift little expose as much as static ones. Only the bits say how much that is. Where bits
+            # cannot be computed, the static case decides, which is the worst case: a party that is safe there is safe.
             still = self._standing(members, rows, rounds)
             found.unsure = tuple(party for party in still.exposed if party not in found.exposed)
             found.safe_rounds, found.rows = min(found.safe_rounds, still.safe_rounds), still.rows
@@ -223,11 +227,11 @@ class RehearsedRun:
 
     @property
     def averages(self) -> int:
-        """How many rounds end with an average."""
+        """Number of rounds that end with an average."""
         return sum(bool(each.summed) for each in self.sets)
 
     def _standing(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
-        """Returns what a coalition learns if everybody brings the same vector every time."""
+        """Returns what a coalition learns if every party contributes the same vector in each round."""
         echelon, safe = Echelon(len(self.names)), self.rounds
         for number, row in zip(rounds, rows, strict=True):
             if echelon.take(row) and safe == self.rounds and echelon.list_determined():
@@ -236,9 +240,9 @@ class RehearsedRun:
         recipes: dict[Party, SumRecipe] = {}
         exposed = [column for column in sorted(echelon.list_determined()) if self.names[column] not in together]
         if exposed:
-            # All at once: what takes long is to decompose the matrix, not to solve for one more column.
-            whole = {rounds.index(number) for number in set(rounds)}  # the sum of a round is the first of its rows
-            # In the columns that lead, the rows are a square matrix that has an inverse.
+            # All columns are solved at once, because the decomposition of the matrix takes most of the time.
+            whole = {rounds.index(number) for number in set(rounds)}  # The sum of a round is the first of its rows.
+            # Restricted to the leading columns, the rows are an invertible square matrix.
             used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
             found = np.linalg.solve(used[:, echelon.leads].T, units[echelon.leads])
             for column, factors in zip(exposed, found.T, strict=True):
@@ -253,7 +257,8 @@ class RehearsedRun:
         return Sums(recipes, safe, echelon.matrix, together)
 
     def _fresh(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
-        """Returns what a coalition learns if everybody brings a new vector every time: each sum stands alone."""
+        """Returns what a coalition learns if every party contributes a new vector in each round: sums are then
+        independent."""
         sizes = rows.sum(axis=1)
         recipes: dict[Party, SumRecipe] = {}
         together = self._together(members, rows, rounds)
@@ -263,7 +268,7 @@ class RehearsedRun:
             if victim not in together:
                 recipes.setdefault(victim, self._recipe(victim, members, {rounds[int(place)]: 1.0}))
         safe = rounds[int(alone[0])] - 1 if len(alone) else self.rounds
-        # One column a round and party: the classes are then the sets themselves, of which only the sizes matter.
+        # With one column per round and party, the classes are the sets of summed parties. Only their sizes matter.
         smallest = int(sizes[sizes > 0].min()) if sizes.any() else 0
         ones = np.ones((1, smallest), dtype=np.int64)
         return Sums(recipes, safe, ones, together)
@@ -271,7 +276,7 @@ class RehearsedRun:
     def _together(
         self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]
     ) -> dict[Party, Together]:
-        """Returns whose vectors are seen one by one, and in which round first."""
+        """Returns the parties whose vectors are exposed one by one, with the first round for each."""
         least, met = self.least(members), self.meeting(members)
         found: dict[Party, Together] = {}
         for row, number in zip(rows, rounds, strict=True):
@@ -291,12 +296,13 @@ class RehearsedRun:
         return SumRecipe(victim, listener, factors, own)
 
     def rounds_to_replay(self, recipes: dict[Party, SumRecipe]) -> int:
-        """Returns how many rounds recipes are replayed on; 0 if there are none, or if that would take too long."""
+        """Returns the number of rounds on which recipes are replayed; 0 if there are no recipes, or it would take too
+        long."""
         last = max((round_ for recipe in recipes.values() for round_ in recipe.factors), default=0)
         return last if last * len(self.names) <= MOST_REPLAYED else 0
 
     def errors(self, recipes: dict[Party, SumRecipe]) -> dict[Party, float]:
-        """Returns how far recipes are off when replayed without noise; of none if that would take too long."""
+        """Returns the error of each recipe when replayed without noise; empty if that would take too long."""
         last = self.rounds_to_replay(recipes)
         if not last:
             return {}
@@ -309,15 +315,16 @@ class RehearsedRun:
                     np.abs(recipe.combine(check_transcripts(self._replay_rounds(last)), heard) - truth).max()
                 )
             except (TacitError, LookupError):
-                found[victim] = math.inf  # the real run went another way
+                found[victim] = math.inf  # The real run made other choices.
         return found
 
     def proof_inputs(self, number: int) -> dict[Party, NDArray[np.float64]]:
-        """Returns the vectors on which recipes are proved, of a round."""
-        return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES)
+        """Returns the vectors of a round on which recipes are proved."""
+        return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES, self.scope.proof_size)
 
     def _replay_rounds(self, rounds: int) -> list[Transcript]:
-        """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and played once."""
+        """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and are made
+        once."""
         while len(self._real) < rounds:
             self._real.append([*transcripts(self._simulation, [self.proof_inputs(len(self._real) + 1)])])
         return [transcript for each in self._real[:rounds] for transcript in each]
@@ -328,17 +335,17 @@ class RehearsedRun:
 
     @cached_property
     def noisy(self) -> NoisyReplay:
-        """The same rounds with the noise of the settings."""
+        """The same rounds, with the noise of the settings."""
         return NoisyReplay(self.scope, PROOF_ENTRIES, self.proof_inputs)
 
     def _announced_sum(self, listener: Party, rounds: int, number: int) -> Vector:
-        """Returns the sum that somebody heard in one of the first rounds, which is opened once."""
+        """Returns the sum that a party received in one of the first rounds. Its message is decrypted once."""
         if (listener, number) not in self._heard:
             self._heard[listener, number] = announced_sum(self._replay_rounds(rounds)[number - 1], listener)
         return self._heard[listener, number]
 
 
 def _in_sum(unknown: Unknown, chosen: Sequence[Party]) -> bool:
-    """Says whether a vector is in the sum of the one round that was run."""
+    """Says whether a vector is in the sum of the round that was run."""
     _, owner, entry = unknown
     return entry == 0 and (owner[0] if isinstance(owner, tuple) else owner) in chosen

@@ -1,8 +1,8 @@
-"""Replay of recipes on rounds with the noise of the settings, in the ring that is deployed.
+"""Replay of recipes on rounds with the noise of the settings, in the deployed ring.
 
-A recipe is proved without noise, because then only the algebra can be wrong. What it recovers in a real run is the
-vector with its noise, so that is what its error is measured on. Members of a coalition know the noise that they drew
-themselves, and take it off.
+A recipe is proved without noise, so that only the algebra can be wrong. In a real run it recovers the vector with its
+noise, so its error is measured against that. Members of a coalition know the noise that they drew themselves, and
+subtract it.
 """
 
 import math
@@ -31,7 +31,7 @@ Vectors = Mapping[Party, NDArray[np.float64]]
 
 
 class NotingRing(FixedPoint):
-    """The ring of an agreement, with the noise that it draws written down."""
+    """The ring of an agreement, which logs the noise that it draws."""
 
     def __init__(self, agreement: Agreement) -> None:
         settings, terms = agreement.settings, agreement.terms
@@ -47,7 +47,7 @@ class NotingRing(FixedPoint):
             alone=terms.alone,
         )
         self.noted: list[NDArray[np.float64]] = []
-        """The noise of each encoded vector, in the units of an entry, with what rounding makes of it."""
+        """The noise of each encoded vector, in units of an entry, rounding error included."""
 
     def _encode_noisy(self, encoded: Vector, vector: Any, part_of: float) -> None:
         quiet, noise = np.empty_like(encoded), self.noise
@@ -59,7 +59,7 @@ class NotingRing(FixedPoint):
 
 
 class NotingParticipant(KeyedParticipant):
-    """A party whose rings write down the noise that they draw."""
+    """A party whose rings log the noise that they draw."""
 
     ring: NotingRing | None = None
     """The ring of the last round."""
@@ -77,18 +77,18 @@ class NotingParticipant(KeyedParticipant):
 
 
 class NoisyReplay:
-    """Rounds with noise, played once for all coalitions."""
+    """Rounds with noise, simulated once for all coalitions."""
 
     def __init__(
         self, scope: Scope, entries: int, bring: Callable[[int], Vectors], session: bytes | None = None
     ) -> None:
-        """Sets the rounds up.
+        """Prepares the rounds.
 
         Args:
-            scope: What is audited.
+            scope: The scope of the audit.
             entries: Length of the vectors.
-            bring: Returns the vectors that parties bring to a round, by its number.
-            session: Session of the symbolic run, if the recipes are of one.
+            bring: Returns the vectors that parties contribute to a round, by its number.
+            session: Session of the symbolic run, if the recipes are from one.
         """
         real = scope.real(entries)
         participants = {
@@ -105,23 +105,23 @@ class NoisyReplay:
         self._heard: dict[tuple[Party, int], Vector] = {}
 
     def errors(self, recipes: Mapping[Party, Recipe | SumRecipe], rounds: int) -> dict[Party, float]:
-        """Returns how far each recipe is off its victim's vector at most, in the first rounds."""
+        """Returns for each recipe its largest distance from the victim's vector in the first rounds."""
         return {victim: self._error(recipe, victim, rounds) for victim, recipe in recipes.items()}
 
     def _error(self, recipe: Recipe | SumRecipe, victim: Party, rounds: int) -> float:
         played = self._play(rounds)
         try:
             if isinstance(recipe, SumRecipe):
-                recovered = recipe.combine(played, lambda number: self._announced(played, recipe.listener, number))
+                recovered = recipe.combine(played, lambda number: self._announced_sum(played, recipe.listener, number))
             else:
                 recovered = recipe.recover(played)
         except (TacitError, LookupError):
-            return math.inf  # the real run went another way
+            return math.inf  # The real run made other choices.
         found = ~np.isnan(recovered)
         return float(min(np.abs(recovered - vectors[victim])[found].max() for vectors in self._truth[:rounds]))
 
     def _play(self, rounds: int) -> list[Transcript]:
-        """Returns transcripts of the first rounds, in which everybody's vector is the one with its noise."""
+        """Returns transcripts of the first rounds. In them every party's vector is the one with its noise."""
         while len(self._played) < rounds:
             brought = self._bring(len(self._played) + 1)
             self._truth.append({party: self._bound(vector) for party, vector in brought.items()})
@@ -129,7 +129,7 @@ class NoisyReplay:
         return [transcript for each in self._played[:rounds] for transcript in each]
 
     def _bound(self, vector: Any) -> NDArray[np.float64]:
-        """Returns a vector as it is averaged: no longer than the norm, no entry beyond the clip."""
+        """Returns a vector as it is averaged: scaled to the norm, and clipped."""
         return np.asarray(self._ring.clip_vector(np.asarray(vector, np.float64), self._ring.clip))
 
     def _with_noise(self, transcript: Transcript) -> Transcript:
@@ -137,7 +137,8 @@ class NoisyReplay:
         return replace(transcript, holdings={party: self._add_noise(party, each) for party, each in held})
 
     def _add_noise(self, party: Party, held: Holdings) -> Holdings:
-        """Returns what a party holds, with its noise in its vector if all entries have noise of one encoding."""
+        """Returns a party's record with the noise added to its vector, if all entries have the noise of one
+        encoding."""
         participant, update = self._simulation.participants[party], held.update
         if update is None or not isinstance(participant, NotingParticipant) or participant.ring is None:
             return held
@@ -145,7 +146,7 @@ class NoisyReplay:
         drawn = next((each for each in participant.ring.noted if len(each) == len(vector)), 0.0)
         return replace(held, update=Update(vector + drawn, update.weight))
 
-    def _announced(self, played: list[Transcript], listener: Party, number: int) -> Vector:
+    def _announced_sum(self, played: list[Transcript], listener: Party, number: int) -> Vector:
         if (listener, number) not in self._heard:
             self._heard[listener, number] = announced_sum(played[number - 1], listener)
         return self._heard[listener, number]

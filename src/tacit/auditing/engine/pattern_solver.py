@@ -1,4 +1,4 @@
-"""Solver of selection patterns: whose entries a coalition recovers at each pattern, and how often that happens."""
+"""Solver of selection patterns: which parties' entries a coalition recovers at each pattern, and how often."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,31 +18,32 @@ from tacit.auditing.engine.linear import SMALL_PRIME
 from tacit.auditing.engine.view_structure import Bools, Ints, PartyView
 
 MOST_PATTERNS, SAMPLED_PATTERNS = 2**16, 2**12
-"""Patterns of a coalition that are solved, at most; and how many are sampled if there are more, over all rounds."""
+"""The largest number of patterns of a coalition that are all solved. If there are more over all rounds, this many are
+sampled."""
 MOST_NUMBERS = 2**20
-"""Numbers of all systems that are eliminated at once, at most."""
+"""The largest number of matrix entries, over all systems, that are eliminated at once."""
 BASE = 1_000_003
-"""Base in which columns are written as numbers."""
+"""Base of the numbers by which columns are compared."""
 Views: TypeAlias = Sequence[Sequence[PartyView]]
 """The view of each member of a coalition in each of some rounds."""
 Pattern: TypeAlias = Bools
-"""Who selects an entry, by round and party."""
+"""The parties that select an entry, by round and party."""
 
 
 @dataclass(frozen=True)
 class SolvedPatterns:
-    """What some rounds show of an entry that is the same in all of them."""
+    """What some rounds expose of an entry that is the same in all of them."""
 
     exposed: float = 0.0
-    """Probability that the entry of somebody is exposed, or the number of such entries."""
+    """Probability that some party's entry is exposed; if vectors are given, the number of such entries."""
     by_victim: Mapping[int, float] = field(default_factory=dict)
-    """The same of each party, by place."""
+    """The same for each party, by its place."""
     patterns: Mapping[int, Pattern] = field(default_factory=dict)
-    """The most frequent pattern that exposes each victim."""
+    """For each victim, the most frequent pattern that exposes it."""
     count: int = 0
     """Number of patterns that were solved."""
     hits: int | None = None
-    """Number of patterns that expose somebody, if they were sampled."""
+    """Number of sampled patterns that expose somebody; None if patterns were not sampled."""
     group: int | None = None
     """Fewest parties that the coalition cannot tell apart in any pattern; None if it learns nothing."""
 
@@ -56,15 +57,15 @@ def solve_patterns(
     seed: int = 0,
     least: float = 0.0,
 ) -> SolvedPatterns:
-    """Returns what some rounds together show of an entry that is the same in all of them.
+    """Returns what several rounds together expose of an entry that is the same in all of them.
 
     Args:
-        views: the members' views.
-        inside: which parties are members.
-        probability: probability with which each party selects the entry in each round.
-        selected: entries that each party selects in a single round, which are counted instead.
-        seed: seed of the sample, if there are too many patterns.
-        least: probability of a pattern from which on it counts for the anonymity set.
+        views: The members' views.
+        inside: Which parties are members.
+        probability: Probability with which each party selects the entry in each round.
+        selected: The entries that each party selects in a single round. If given, these are counted instead.
+        seed: Seed of the sample, if there are too many patterns.
+        least: The least probability at which a pattern counts for the anonymity set.
     """
     if not views:
         return SolvedPatterns()
@@ -93,9 +94,9 @@ def solve_patterns(
 
 
 def _find_classes(views: Views, reach: NDArray[np.intp], inside: Bools) -> list[list[int]]:
-    """Returns which places of the reach all views treat alike, so that they may change places.
+    """Returns the places in reach in classes that all views treat alike, so that members of a class may be exchanged.
 
-    A factor that a party's entry has in all views alike makes no difference to what can be solved for.
+    A constant factor of a party's entry in all views does not change what can be solved for, so it is ignored.
     """
     found: dict[Any, list[int]] = {}
     for place, party in enumerate(reach.tolist()):
@@ -112,7 +113,7 @@ def _find_classes(views: Views, reach: NDArray[np.intp], inside: Bools) -> list[
 def _solve(
     views: Views, weighed: WeighedPatterns, reach: NDArray[np.intp], inside: Bools
 ) -> tuple[Bools, NDArray[np.int64]]:
-    """Returns whose entries, of all in reach, follow from the views, pattern by pattern; and the anonymity sets."""
+    """Returns for each pattern which parties' entries follow from the views, and the anonymity set."""
     honest = ~inside[reach]
     height = sum(len(view.rows) for each in views for view in each)
     batch = max(1, MOST_NUMBERS // max(height * len(reach), len(reach) ** 2, 1))
@@ -132,8 +133,10 @@ def _solve(
 
 
 def _smallest_classes(rows: Ints) -> NDArray[np.int64]:
-    """Returns the size of the smallest class of columns that all rows weigh alike, system by system; 0 without rows."""
-    # Columns are compared as numbers, which are equal for different ones about once in the size of the prime.
+    """Returns, for each system, the size of the smallest class of columns with equal factors in all rows; 0 without
+    rows."""
+    # Columns are compared by one number each. Different columns get the same number with a probability of about
+    # 1/prime.
     factors = np.array([pow(BASE, power, SMALL_PRIME) for power in range(rows.shape[1])], dtype=np.int64)
     numbers = (factors[:, None] * rows % SMALL_PRIME).sum(axis=1) % SMALL_PRIME
     spoken: Bools = np.asarray(rows.any(axis=1))
@@ -161,7 +164,7 @@ def _find_victims(
         each = float(weighed.weights @ exposed.sum(axis=1)) / len(members)
         there = members[int(exposed[best].argmax())]
         for member in members:
-            # Members of a class may change places, so that the pattern exposes this one.
+            # Members of a class may be exchanged, so that the pattern exposes this party.
             order = np.arange(len(reach))
             order[[member, there]] = there, member
             pattern = np.zeros((weighed.selections.shape[1], parties), dtype=np.bool_)

@@ -1,9 +1,10 @@
 """Bits of an entry that a coalition learns, by the best linear estimate from its view.
 
 Exact recovery is a question of algebra, which ignores the size of numbers: x + y/10¹⁷ shows every digit of x, and 10¹⁸
-times a difference of two rounded numbers shows nothing. So each seen vector is its form plus the rounding of the ring,
-entries are normally distributed with a known spread, and masks are arbitrary. The spread that is left after the view is
-compared with the spread before; one bit halves it. A sum of n vectors shows log₂(n/(n − 1))/2 bits of each.
+times a difference of two rounded numbers shows nothing. So each seen vector is modelled as its form plus the rounding
+error of the ring. Entries are normally distributed with a known standard deviation, and masks are arbitrary. The
+standard deviation after the view is compared with the one before; one bit halves it. A sum of n vectors shows log₂(n/(n
+− 1))/2 bits of each.
 """
 
 import math
@@ -18,50 +19,51 @@ from tacit.auditing.symbolic.entropy import UNIFORM
 from tacit.auditing.symbolic.forms import ONE, Form, Unknown
 
 NEAR = 8.0
-"""Bits from which on an entry counts as nearly exposed: known to within a 256th of what it can be."""
+"""Bits from which on an entry counts as nearly exposed: it is known to within 1/256 of its range."""
 DROWNED = 1.0
-"""Bits below which what can be worked out exactly drowns in rounding, and counts as not exposed."""
+"""Bits below which a vector that follows by algebra is hidden by rounding, and counts as not exposed."""
 FINEST = 2.0**-26
-"""The part of a spread below which float64 cannot follow what is left of it."""
+"""The least ratio of standard deviations, after to before, that float64 can compute."""
 DUST = 2.0**-44
-"""The part of a variance that is rounding of the computation itself."""
+"""The part of a variance that is attributed to rounding errors of this computation."""
 MOST_SMOOTHED = 5e8
-"""Rounds times the cube of parties up to which later sums are used for earlier entries."""
+"""The largest product of rounds and the cube of parties for which later sums are used to estimate earlier entries."""
 SLACK = 1e-6
-"""Relative and absolute error of bits that is taken for rounding of the computation."""
+"""Relative and absolute error of bits that is attributed to rounding errors of this computation."""
 EXACT = 2.0**-13
-"""The part of a rounding error that is taken for none, where there are others beside it."""
+"""A rounding error below this part of the largest one counts as zero."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What is known of an entry before anything is seen."""
+    """The adversary's knowledge of an entry before it sees anything."""
 
     prior: float
-    """The standard deviation of an entry."""
+    """Standard deviation of an entry."""
     resolution: float
-    """The step between neighbouring numbers of the ring."""
+    """Step between neighbouring numbers of the ring."""
     drift: float | None = 0.0
-    """By how much an entry changes from one round to the next (standard deviation); None if it is a new one in each."""
+    """Standard deviation of an entry's change from one round to the next; None if each round has a new entry."""
     noise: float = 0.0
-    """How much noise its owner adds to an entry each time it brings it (standard deviation)."""
+    """Standard deviation of the noise that the owner adds to an entry each time it sends the entry."""
 
     @property
     def most(self) -> float:
-        """The bits of an entry that a number of the ring has."""
+        """The number of bits of an entry that the ring represents."""
         return math.log2(self.prior / (self.resolution * UNIFORM))
 
     @property
     def tied(self) -> bool:
-        """Whether what a party brings to different rounds says something about each other."""
+        """Whether a party's vectors in different rounds are correlated."""
         return self.drift is not None and (self.drift > 0 or self.noise > 0)
 
     def bits(self, left: float) -> float:
-        """Returns how many bits of an entry are known whose spread has shrunk to what is left."""
+        """Returns the bits that are known of an entry whose standard deviation has shrunk to `left`."""
         return min(self.most, max(0.0, math.log2(self.prior / max(left, self.prior * FINEST))))
 
     def covariance(self, entries: Sequence[Unknown]) -> NDArray[np.float64]:
-        """Returns how entries vary together, before noise: those of one party at one place in different rounds do."""
+        """Returns the covariance of entries without noise. Only entries of one party at one place are correlated over
+        rounds."""
         rounds = np.array([each[1][1] if isinstance(each[1], tuple) else 1 for each in entries])
         names = [(each[1][0] if isinstance(each[1], tuple) else each[1], each[2]) for each in entries]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -79,27 +81,28 @@ def bits_of_sum(members: int) -> float:
 
 
 def largest_group(bits: float, most: int) -> int:
-    """Returns the largest number of parties, up to `most`, whose sum shows as many bits of an entry."""
+    """Returns the largest number of parties, up to `most`, whose sum shows at least that many bits of an entry."""
     return next((size for size in range(most, 1, -1) if bits <= bits_of_sum(size) * (1 + SLACK) + SLACK), 1)
 
 
 class LinearEstimate:
-    """How some unknowns vary given what was seen, as one observation after another comes in."""
+    """Covariance of some unknowns given the observations so far (a Kalman filter)."""
 
     def __init__(self, covariance: NDArray[np.float64]) -> None:
         self.covariance, self._before = covariance, np.diag(covariance).copy()
 
     def sees(self, row: NDArray[np.float64], error: float) -> None:
-        """Takes in a combination of the unknowns, seen with an error of that standard deviation."""
+        """Adds an observation: a linear combination of the unknowns with an error of the given standard deviation."""
         seen = self.covariance @ row
         news = float(row @ seen)
-        # What is known already, up to the last digits, is no news; to divide by these would be worse than to leave it.
+        # An observation that is already known, up to rounding errors, is skipped: dividing by its tiny variance is
+        # unstable.
         if news > DUST * float(row**2 @ self._before):
             self.covariance -= np.outer(seen, seen) / (news + error**2)
 
     @property
     def left(self) -> NDArray[np.float64]:
-        """The standard deviations."""
+        """The standard deviations of the unknowns, given the observations."""
         found: NDArray[np.float64] = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
         return found
 
@@ -107,10 +110,10 @@ class LinearEstimate:
 def estimate_bits(
     seen: Sequence[Form] | Rows, rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
 ) -> dict[Unknown, float]:
-    """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
+    """Returns the bits that are known of each unknown of the other parties, from forms that may be rounded.
 
-    Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' have a spread of their
-    own.
+    Unknowns of kind "mask" are uniform in the ring. Unknowns that are neither masks nor the others' have a standard
+    deviation of their own.
     """
     rows = Rows.of(seen)
     columns, wanted = rows.columns.numbers(others), rows.columns.among(others)
@@ -130,7 +133,8 @@ def estimate_bits(
 def _estimate_group(
     rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], others: Ints, drawn: Ints, spread: Spread
 ) -> dict[Unknown, float]:
-    """Returns the bits that are known of each of the others' unknowns, from rows that speak of drawn ones besides."""
+    """Returns the bits that are known of each unknown of the others, from rows that may contain secret drawn
+    numbers."""
     theirs = rows.columns.unknowns_at(others)
     estimate = LinearEstimate(_joint(spread, theirs, rows.columns.unknowns_at(drawn)))
     width = len(estimate.covariance)
@@ -144,12 +148,13 @@ def _is_mask(unknown: Unknown) -> int:
 
 
 def _is_drawn(unknown: Unknown) -> int:
-    """Says whether an unknown that is none of the others' has a spread of its own."""
+    """Says whether an unknown is a secret number with a standard deviation of its own."""
     return int(unknown[0] != "mask" and unknown != ONE)
 
 
 def _floats(numbers: Collection[int], below: int) -> NDArray[np.float64]:
-    """Returns factors as floats; those that are too large for one are only a mistake if they are asked for."""
+    """Returns factors as floats. A factor that is too large for a float becomes infinite, an error only where it is
+    used."""
     try:
         return np.array([number / below for number in numbers], dtype=np.float64)
     except OverflowError:
@@ -164,12 +169,12 @@ def _divide(number: int, below: int) -> float:
 
 
 def _spread(drawn: Unknown) -> float:
-    """Returns the spread of a number that somebody drew; what was divided by an unknown has none that is known."""
+    """Returns the standard deviation of a secret number, or `UNIFORM` for a quotient, where it is unknown."""
     return float(drawn[1][3]) if isinstance(drawn[1], tuple) and len(drawn[1]) == 4 else UNIFORM
 
 
 def _joint(spread: Spread, others: Sequence[Unknown], drawn: Sequence[Unknown]) -> NDArray[np.float64]:
-    """Returns how entries vary together, with those that are brought, noise and all, and then with drawn secrets."""
+    """Returns the covariance of contributed entries, noise included, followed by that of secret numbers."""
     entries = spread.covariance(others)
     if spread.noise:
         entries = np.block([[entries, entries], [entries, entries + spread.noise**2 * np.eye(len(entries))]])
@@ -181,14 +186,15 @@ def _joint(spread: Spread, others: Sequence[Unknown], drawn: Sequence[Unknown]) 
 def _cancelling(
     rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], columns: Ints
 ) -> Iterator[NDArray[np.float64]]:
-    """Yields what rows say of some columns where every mask cancels, each with an independent error of 1."""
+    """Yields combinations of rows, restricted to some columns, in which all masks cancel; each has an independent error
+    of 1."""
     matrix, masked = _matrix(rows, columns, factors), rows.only(rows.columns.evaluate(_is_mask) == 1)
     for index in np.flatnonzero(~masked.nonempty()):
         yield matrix[index] / errors[index]
-    # Forms that have no mask in common, whatever else, have nothing to do with each other here.
+    # Forms that share no mask can be treated separately.
     for group, some in masked.groups():
         masks = _matrix(some, some.column_order(), factors)
-        # Masks are added and subtracted whole, so this matrix has small whole numbers, and squaring it does no harm.
+        # Masks have the factors 1 and −1, so this matrix has small whole numbers and can be squared without loss.
         sizes, vectors = np.linalg.eigh(masks @ masks.T)
         basis = vectors[:, sizes < 1e-9 * sizes.max()]
         if basis.size:
@@ -205,9 +211,10 @@ def _matrix(rows: Rows, columns: Ints, factors: NDArray[np.float64]) -> NDArray[
 
 
 def _inverse(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the inverse of a covariance where anything is left to know; of what is known there is nothing to gain.
+    """Returns the inverse of a covariance on the subspace that is not known yet; the known subspace contributes
+    nothing.
 
-    If models hardly drift, what is left of a sum that was seen is nothing, up to rounding, and there is no inverse.
+    If models hardly drift, the variance of a seen sum is zero up to rounding errors, so there is no full inverse.
     """
     sizes, vectors = np.linalg.eigh(covariance)
     left = sizes > DUST * sizes.max(initial=0.0)
@@ -219,10 +226,10 @@ def _inverse(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 def of_sums(
     sums: Sequence[NDArray[np.integer]], rounds: Sequence[int], spread: Spread, parties: int
 ) -> tuple[NDArray[np.float64], int | None]:
-    """Returns the most bits that are known of each party's entry of any round, and the first round that shows 8 of one.
+    """Returns the most bits that are known of each party's entry in any round, and the first round that shows 8 of one.
 
-    A sum is a row of which parties are in it, in the order of their rounds. If models drift and there is time for it,
-    later sums count for what entries were before.
+    Each sum is a row that marks its parties; sums are in the order of their rounds. If models drift and the time
+    allows, later sums also improve the estimates of earlier entries.
     """
     estimate, exact = LinearEstimate(np.eye(parties) * spread.prior**2), spread.resolution * UNIFORM * FINEST
     least, near, kept = estimate.left, None, []
@@ -241,7 +248,7 @@ def of_sums(
         least = np.minimum(least, estimate.left)
         if near is None and any(spread.bits(float(left)) >= NEAR for left in least):
             near = number
-    # What is known in the end of what was before, round by round backwards (Rauch, Tung and Striebel).
+    # Smoothing: what the end reveals about earlier entries, round by round backwards (Rauch, Tung and Striebel).
     later = estimate.covariance
     while kept:
         ahead, here = kept.pop(), kept.pop()

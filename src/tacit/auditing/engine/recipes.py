@@ -1,8 +1,8 @@
 """Recipes: how a coalition recovers a victim's vector, replayed on a real transcript with real cryptography.
 
-The symbolic and the real run of one seed make the same choices and exchange the same envelopes in the same order. So
-what the audit found in an envelope of the one is in the same place of the other, and is got at there with the keys that
-the coalition really has: its members' own, those it can agree on, open, or put together from shares.
+The symbolic and the real run with one seed make the same choices and exchange the same envelopes in the same order. So
+what the audit found in a symbolic envelope is at the same place in the real one. It is decrypted there with the keys
+that the coalition really has: its members' own keys, and keys that it agrees on, decrypts or reconstructs from shares.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from tacit.auditing.engine.views import (
     follow,
 )
 from tacit.auditing.symbolic.forms import ONE, Unknown
-from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed
+from tacit.auditing.symbolic.suite import Agreed, KeyShare, Public, Sealed
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party, Secret, Vector
@@ -37,15 +37,15 @@ from tacit.crypto.suite import RealSuite
 from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 200
-"""Letters of a recipe that are shown where nobody asked for all of it."""
+"""The largest number of characters in the `repr` of a recipe."""
 
 Source: TypeAlias = KnownVector | Unknown
-"""A vector that was seen or derived, or an unknown of a member's own."""
+"""A vector that was seen or derived, or an unknown that belongs to a member."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """So many times one entry of something that is known."""
+    """A whole multiple of one entry of something that is known."""
 
     times: int
     source: Source
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RecipePiece:
-    """Some multiple of a sum in the ring. Masks cancel in the sum, in whole numbers, before anything is a fraction."""
+    """A factor times a sum in the ring. Masks cancel in the sum, which has whole factors only."""
 
     factor: Fraction
     parts: tuple[Part, ...]
@@ -62,14 +62,15 @@ class RecipePiece:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The combinations of known vectors that are the victim's entries."""
+    """Linear combinations of known vectors that equal the victim's entries."""
 
     victim: Party
     view: View
     pieces: Mapping[int, tuple[RecipePiece, ...]]
-    """By entry, for those that are exposed."""
+    """The combination for each exposed entry."""
     entries: int
-    """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
+    """Number of entries that were audited. If it is 1, that entry stands for all, and the recipe fits vectors of any
+    length."""
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings.
@@ -77,26 +78,26 @@ class Recipe:
         Entries that are not exposed are NaN.
         """
         replay = Replay(self.view, check_transcripts(transcript))
+        if self.entries != 1 and replay.entries != self.entries:
+            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
+        try:
+            return self._combine(replay)
+        except LookupError as error:
+            raise ConfigError(
+                "the transcripts do not have the messages that the recipe uses; pass those of a run with the settings, "
+                "faults and seed of the audit"
+            ) from error
+
+    def _combine(self, replay: "Replay") -> NDArray[np.float64]:
         if self.entries == 1:
             return replay.combine(self.pieces[0])
-        if replay.entries != self.entries:
-            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
         recovered = np.full(self.entries, np.nan)
         for entry, pieces in self.pieces.items():
             recovered[entry] = replay.combine(pieces, alone=True)[0]
         return recovered
 
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns how the first entry that is exposed is worked out: factors of sums of so many times what."""
-        pieces = self.pieces[min(self.pieces)]
-        found = [
-            (piece.factor, [(part.times, name_source(self.view, part.source)) for part in piece.parts])
-            for piece in pieces
-        ]
-        return sorted(found, key=lambda each: len(each[1]))
-
     def __str__(self) -> str:
-        return f"{self.victim} = " + _sentence(self.steps())
+        return _render(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
@@ -104,24 +105,18 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SumRecipe:
-    """A combination of the sums that were announced in some rounds."""
+    """A linear combination of the sums that were announced in some rounds."""
 
     victim: Party
     listener: Party
-    """Who heard them."""
+    """The party that received the sums."""
     factors: Mapping[int, float]
-    """By round."""
+    """The factor of the sum of each round."""
     own: Mapping[tuple[Party, int], float]
-    """What is taken off of the members' own vectors, by member and round."""
-
-    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
-        """Returns how the vector is worked out: factors of what."""
-        sums = [(factor, f"the sum of round {round_}") for round_, factor in self.factors.items()]
-        own = [(-factor, f"what {party} brought to round {round_}") for (party, round_), factor in self.own.items()]
-        return [(Fraction(factor).limit_denominator(10**6), [(1, what)]) for factor, what in (*sums, *own)]
+    """The factors of the members' own vectors, by member and round, which are subtracted."""
 
     def __str__(self) -> str:
-        return f"{self.victim} = " + _sentence(self.steps())
+        return _render(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
@@ -132,7 +127,7 @@ class SumRecipe:
         return self.combine(transcripts, lambda round_: announced_sum(transcripts[round_ - 1], self.listener))
 
     def combine(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
-        """Returns the same, given what was announced in a round."""
+        """Returns the victim's vector, recovered from the sums that `sum_of` returns for a round."""
         ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
         total = np.zeros(entries)
         for round_, factor in self.factors.items():
@@ -143,7 +138,8 @@ class SumRecipe:
 
 
 def announced_sum(transcript: Transcript, listener: Party) -> Vector:
-    """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
+    """Returns the sum that a party received, or announced itself, in a recorded round. Raises ConfigError without
+    one."""
     choice = transcript.agreement.protocol.choice
     kind = None if choice is None else choice.announcement
     for _, message in transcript.open_messages(listener):
@@ -162,21 +158,22 @@ def check_transcripts(transcript: Transcript | Sequence[Transcript]) -> list[Tra
 
 
 def read_input(transcript: Transcript, party: Party) -> NDArray[np.float64]:
-    """Returns the vector that a party brought to a recorded round."""
+    """Returns the vector that a party contributed to a recorded round, clipped as it was when it was encoded."""
     update = transcript.holdings[party].update
     if update is None:
         raise ConfigError(f"{party} brought no vector")
-    return np.asarray(update.vector, dtype=np.float64)
+    most = transcript.agreement.settings.reach
+    return np.clip(np.asarray(update.vector, dtype=np.float64), -most, most)
 
 
 class Replay:
-    """Looks up in real transcripts what a view found in symbolic ones."""
+    """Finds the real values in real transcripts of what a view found in symbolic ones."""
 
     def __init__(self, view: View, transcripts: Sequence[Transcript]) -> None:
         self.view, self.transcripts = view, transcripts
         self.agreement, self.ring = transcripts[0].agreement, transcripts[0].ring()
         self.entries = self.agreement.entries
-        # Only to compute with: none of what follows depends on whose it is.
+        # This suite is used only to compute: the results do not depend on its owner.
         self.suite = RealSuite(self.keys(next(iter(transcripts[0].holdings))), SeededEntropy(), self.ring)
         self._secrets: dict[bytes, Secret] = {}
 
@@ -188,14 +185,14 @@ class Replay:
     def combine(self, pieces: Sequence[RecipePiece], *, alone: bool = False) -> NDArray[np.float64]:
         """Returns a linear combination of real vectors, or of single entries of them.
 
-        Each piece is added up in the ring, where its masks vanish exactly, and only then turned into numbers.
+        Each piece is summed in the ring, where its masks cancel exactly, and is converted to floats only then.
         """
         entries = 1 if alone else self.entries
         total = np.zeros(entries)
         for piece in pieces:
             first = piece.parts[0]
             if len(piece.parts) == 1 and not isinstance(first.source, KnownVector) and first.source[0] != "input":
-                # A number that a member drew itself never was in the ring.
+                # A secret number that a member drew was never encoded in the ring.
                 which = slice(first.place, first.place + 1) if alone else slice(entries)
                 total += float(piece.factor * first.times) * self.own(first.source)[which]
                 continue
@@ -207,7 +204,7 @@ class Replay:
         return total
 
     def elements(self, source: Source) -> Vector:
-        """Returns an ingredient as ring elements."""
+        """Returns a known vector, mask or number as ring elements."""
         if not isinstance(source, KnownVector):
             return np.asarray(self.ring.values(self.own(source)))
         if source.is_mask:
@@ -216,7 +213,7 @@ class Replay:
         return np.frombuffer(self.data(source.token), dtype=self.ring.dtype)
 
     def own(self, unknown: Unknown) -> NDArray[np.float64]:
-        """Returns what a member itself brought or drew, or ones."""
+        """Returns a vector that a member contributed or drew itself, or a vector of ones."""
         if unknown == ONE:
             return np.ones(self.entries)
         kind, owner, _ = unknown
@@ -227,7 +224,7 @@ class Replay:
         return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
 
     def data(self, token: bytes) -> bytes:
-        """Returns the real bytes in the place where a token was found."""
+        """Returns the real bytes at the place where a token was found."""
         found = self.view.found[token]
         if found.box is None:
             round_, number = found.path
@@ -235,7 +232,7 @@ class Replay:
         return follow(self.open_box(found), found.path)
 
     def open_box(self, found: Location) -> bytes:
-        """Returns the real plaintext of the box that something was found in."""
+        """Returns the real plaintext of the sealed box in which something was found."""
         box = found.box or b""
         meaning = self.view.world.meaning(box)
         if not isinstance(meaning, Sealed):
@@ -247,11 +244,11 @@ class Replay:
         return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
 
     def here(self, context: bytes) -> bytes:
-        """Returns a context of the symbolic run as it is in the real one: the same but for the session."""
+        """Returns a context of the symbolic run with the session of the real run. Nothing else in it differs."""
         return context.replace(self.view.session, self.agreement.session)
 
     def secret(self, token: bytes) -> Secret:
-        """Returns the real key or seed that a token stands for, by the way the coalition came to know it."""
+        """Returns the real key or seed that a token stands for, derived in the way in which the coalition learnt it."""
         if token not in self._secrets:
             self._secrets[token] = self._derive_secret(token)
         return self._secrets[token]
@@ -278,7 +275,8 @@ class Replay:
         raise ConfigError("the view does not say how a key came to be known")
 
     def public(self, token: bytes) -> bytes:
-        """Returns the real public half that a token stands for: from the roster, from a message, or our own."""
+        """Returns the real public key that a token stands for: from the roster, from a message, or from the coalition's
+        own key."""
         if token in self.view.found:
             return self.data(token)
         meaning = self.view.world.meaning(token)
@@ -290,62 +288,7 @@ class Replay:
         return self.suite.public(self.secret(meaning.of))
 
 
-# --- recipes that people can read ----------------------------------------------------------------------------------
+def _render(recipe: Recipe | SumRecipe) -> str:
+    from tacit.auditing.render.formulas import render_formula  # it imports this module
 
-MOST_STEPS = 6
-"""Steps of a recipe that are written out; there can be thousands."""
-
-
-def name_source(view: View, source: Source) -> str:
-    """Returns what an ingredient is, in words."""
-    if not isinstance(source, KnownVector):
-        if source == ONE:
-            return "1"
-        party, round_ = source[1][:2] if isinstance(source[1], tuple) else (source[1], 0)
-        when = f" in round {round_}" if round_ > 1 else ""
-        return f"{party}'s own {'vector' if source[0] in ('input', 'plain') else source[0]}{when}"
-    return _mask_named(view, source.token) if source.is_mask else _message_named(view, source.token)
-
-
-def _message_named(view: View, token: bytes) -> str:
-    address = view.address_of(token)
-    when = "".join(
-        f", {name} {number}" for name, number in (("round", address.round), ("step", address.step)) if number > 1
-    )
-    return f"what {address.sender} sent to {address.to} ({address.kind}{when})"
-
-
-def _mask_named(view: View, token: bytes) -> str:
-    how, meaning = view.how[token], view.world.meaning(token)
-    if isinstance(meaning, Made):
-        return f"a mask of {meaning.by}" + (" from its shares" if isinstance(how, FromShares) else "")
-    if isinstance(meaning, Agreed):
-        return f"the mask that {' and '.join(sorted(view.owners(meaning)))} share"
-    return "a mask"
-
-
-def _sentence(steps: Sequence[tuple[Fraction, Sequence[tuple[int, str]]]]) -> str:
-    words: list[str] = []
-    for factor, parts in steps[:MOST_STEPS]:
-        sign = -1 if (factor < 0) != (len(parts) == 1 and parts[0][0] < 0) else 1
-        size = abs(factor) * (abs(parts[0][0]) if len(parts) == 1 else 1)
-        inner = parts[0][1] if len(parts) == 1 else "(" + _sum_of(parts) + ")"
-        words.append(
-            ("- " if sign < 0 else "+ " if words else "") + ("" if size == 1 else f"{_number(size)} × ") + inner
-        )
-    more = len(steps) - MOST_STEPS
-    return " ".join(words) + (f" and {more} terms more" if more > 0 else "")
-
-
-def _sum_of(parts: Sequence[tuple[int, str]]) -> str:
-    ordered = sorted(parts, key=lambda part: part[0] < 0)
-    words: list[str] = []
-    for times, what in ordered[:MOST_STEPS]:
-        sign = "- " if times < 0 else "+ " if words else ""
-        words.append(sign + ("" if abs(times) == 1 else f"{abs(times)} × ") + what)
-    more = len(parts) - MOST_STEPS
-    return " ".join(words) + (f" and {more} more" if more > 0 else "")
-
-
-def _number(size: Fraction) -> str:
-    return str(size) if max(size.numerator, size.denominator) < 10**6 else f"{float(size):.6g}"
+    return render_formula(recipe)

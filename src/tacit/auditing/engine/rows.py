@@ -1,7 +1,7 @@
-"""Forms as arrays: unknowns have numbers, so that what is asked again of every coalition is asked of all terms at once.
+"""Linear forms as sparse arrays, so that computations for each coalition run on whole arrays.
 
-A run has one set of numbers. Each form is written down once, whoever sees it, and what a coalition knows is put
-together from those.
+In one run every unknown has one number. Each form is converted once, whoever sees it. What a coalition knows is
+assembled from these converted forms.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ from tacit.auditing.symbolic.forms import Form, Unknown
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Reading: TypeAlias = Callable[[Collection[int], int], NDArray[Any]]
-"""Makes an array of factors, given as numerators and their denominator."""
+"""A function that converts factors, given as numerators and their common denominator, to an array."""
 
 
 class Columns:
-    """Numbers of unknowns, in the order in which they were met."""
+    """Numbers of unknowns, in the order in which they first occur."""
 
     def __init__(self) -> None:
         self.unknowns: list[Unknown] = []
@@ -31,7 +31,7 @@ class Columns:
         return len(self.unknowns)
 
     def numbers(self, unknowns: Iterable[Unknown]) -> Ints:
-        """Returns the numbers of some unknowns, new ones for those that have none."""
+        """Returns the numbers of some unknowns. Unknowns without a number get a new one."""
         found = []
         for unknown in unknowns:
             number = self._numbers.get(unknown)
@@ -42,11 +42,11 @@ class Columns:
         return np.array(found, dtype=np.int64)
 
     def unknowns_at(self, numbers: Ints) -> list[Unknown]:
-        """Returns the unknowns that have some numbers."""
+        """Returns the unknowns that have the given numbers."""
         return [self.unknowns[number] for number in numbers.tolist()]
 
     def evaluate(self, about: Callable[[Unknown], int]) -> Ints:
-        """Returns what a function says about every unknown. It is asked about each once."""
+        """Returns the value of a function for every unknown. The function is called once for each."""
         known = self._evaluated.get(about, np.empty(0, dtype=np.int64))
         if len(known) < len(self):
             fresh = np.array([about(each) for each in self.unknowns[len(known) :]], dtype=np.int64)
@@ -54,7 +54,7 @@ class Columns:
         return known
 
     def among(self, unknowns: Collection[Unknown]) -> Bools:
-        """Returns, for every number, whether it is one of these unknowns'."""
+        """Returns for every number whether its unknown is one of the given ones."""
         numbers = self.numbers(unknowns)
         found = np.zeros(len(self), dtype=np.bool_)
         found[numbers] = True
@@ -62,18 +62,18 @@ class Columns:
 
 
 class Written:
-    """A form with the numbers of its unknowns, and its factors as they are asked for."""
+    """A form with the numbers of its unknowns, and with converted factors on demand."""
 
     __slots__ = ("_form", "_values", "columns", "rounded")
 
     def __init__(self, form: Form, columns: Columns) -> None:
         self.columns, self._form = columns.numbers(form.numbers), form
         self.rounded = form.below != 1 and any(number % form.below for number in form.numbers.values())
-        """Whether there are fractions in it. A sum of encoded vectors is exact in the ring."""
+        """Whether the form has fractions. Without them it is a sum of encoded vectors, which is exact in the ring."""
         self._values: dict[Reading, NDArray[Any]] = {}
 
     def values(self, of: Reading) -> NDArray[Any]:
-        """Returns what a function makes of the numerators and the denominator of the factors. It is asked once."""
+        """Returns the factors as an array made by `of`, which is called once."""
         if of not in self._values:
             self._values[of] = of(self._form.numbers.values(), self._form.below)
         return self._values[of]
@@ -81,7 +81,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Rows:
-    """Terms of some forms, in order: all of them, or what is left of them."""
+    """Terms of some forms in order: all of them, or a part."""
 
     columns: Columns
     forms: Sequence[Written]
@@ -91,13 +91,13 @@ class Rows:
     row: Ints
     """Row of each term."""
     column: Ints
-    """Unknown of each term, by its number."""
+    """Number of the unknown of each term."""
     count: int
-    """Number of rows. Some may have no term."""
+    """Number of rows, including rows without terms."""
 
     @classmethod
     def from_forms(cls, columns: Columns, forms: Sequence[Written]) -> "Rows":
-        """Returns forms that were written down."""
+        """Returns the rows of converted forms."""
         lengths = [len(form.columns) for form in forms]
         column = np.concatenate([form.columns for form in forms]) if forms else np.empty(0, dtype=np.int64)
         row = np.repeat(np.arange(len(forms)), lengths)
@@ -105,18 +105,18 @@ class Rows:
 
     @classmethod
     def of(cls, forms: "Sequence[Form] | Rows") -> "Rows":
-        """Returns forms, with numbers of their own if they have none."""
+        """Returns the rows of forms, which are converted with new numbers if necessary."""
         if isinstance(forms, Rows):
             return forms
         columns = Columns()
         return Rows.from_forms(columns, [Written(form, columns) for form in forms])
 
     def values(self, of: Reading) -> NDArray[Any]:
-        """Returns what a function makes of the factors of all terms of the forms, by their places."""
+        """Returns the factors of all terms of the forms as an array made by `of`, by their places."""
         return np.concatenate([form.values(of) for form in self.forms]) if self.forms else of((), 1)
 
     def nonempty(self) -> Bools:
-        """Returns which rows have a term."""
+        """Returns which rows have at least one term."""
         return np.bincount(self.row, minlength=self.count) > 0
 
     def _with(self, kept: Bools) -> "Rows":
@@ -125,11 +125,11 @@ class Rows:
         return Rows(self.columns, self.forms, self.place[kept], self.row[kept], self.column[kept], self.count)
 
     def only(self, kept: Bools) -> "Rows":
-        """Returns the same rows without the unknowns, by their numbers, that are not kept."""
+        """Returns the same rows without the unknowns whose numbers are not kept."""
         return self._with(kept[self.column])
 
     def take(self, rows: Ints) -> "Rows":
-        """Returns some of the rows, in the order in which they are here."""
+        """Returns some of the rows, in their order here."""
         if len(rows) == self.count:
             return self
         number = np.full(self.count, -1)
@@ -138,11 +138,12 @@ class Rows:
         return Rows(self.columns, self.forms, left.place, number[left.row], left.column, len(rows))
 
     def column_order(self) -> Ints:
-        """Returns the numbers of all unknowns in the order in which they are first met."""
+        """Returns the numbers of all unknowns in the order of their first term."""
         return np.array(list(dict.fromkeys(self.column.tolist())), dtype=np.int64)
 
     def matrix(self, columns: Ints, values: NDArray[Any]) -> NDArray[Any]:
-        """Returns the rows with a column for each of some unknowns, given the values of terms; others are left out."""
+        """Returns the rows as a matrix with a column for each given unknown, from the values of terms; others are left
+        out."""
         matrix = np.zeros((self.count, len(columns)), dtype=values.dtype)
         if len(columns):
             order = np.argsort(columns)
@@ -152,7 +153,7 @@ class Rows:
         return matrix
 
     def useful(self, wanted: Bools) -> Ints:
-        """Returns the rows but for those with an unwanted unknown that occurs nowhere else: they say nothing."""
+        """Returns the rows, without those that contain an unwanted unknown of no other row: they determine nothing."""
         left, row, column = np.ones(self.count, dtype=np.bool_), self.row, self.column
         while True:
             lonely = (np.bincount(column, minlength=len(wanted)) == 1) & ~wanted
@@ -164,7 +165,8 @@ class Rows:
             row, column = row[here], column[here]
 
     def peel_singles(self) -> tuple[Bools, "Rows"]:
-        """Returns which unknowns rows give away one after another, and the other rows without them."""
+        """Returns the unknowns that rows of one term determine, one after another, and the other rows without these
+        unknowns."""
         single, rest = np.zeros(len(self.columns), dtype=np.bool_), self
         while True:
             alone = np.bincount(rest.row, minlength=self.count) == 1
@@ -175,7 +177,7 @@ class Rows:
             rest = rest.only(~single)
 
     def groups(self) -> Iterator[tuple[Ints, "Rows"]]:
-        """Yields the rows, with their numbers, in groups that have no unknown in common; empty ones are left out."""
+        """Yields the rows in groups that share no unknown, with the numbers of the rows. Empty rows are left out."""
         filled, label = np.flatnonzero(self.nonempty()), self._labels()
         first = np.unique(label[filled])
         if len(first) <= 1:
@@ -193,7 +195,8 @@ class Rows:
             yield rows, Rows(self.columns, self.forms, self.place[some], row, column, len(rows))
 
     def _labels(self) -> Ints:
-        """Returns for each row the number of the first one that it has to do with, by way of any others."""
+        """Returns for each row the number of the first row that it is connected to by shared unknowns, directly or
+        indirectly."""
         label = np.arange(self.count)
         while True:
             least = np.full(len(self.columns), self.count)

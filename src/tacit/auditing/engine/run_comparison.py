@@ -1,6 +1,6 @@
 """Comparison of rounds on symbols, on numbers, on other numbers and with other keys, message by message.
 
-`soundness` says what may differ where. Any other difference is refused, with the message and the field.
+`soundness` lists which differences are allowed. Any other difference is an error that names the message and the field.
 """
 
 from collections import Counter, defaultdict
@@ -24,17 +24,17 @@ from tacit.core.suite import Party
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 TOKENS = (16, 32, 33, 64)
-"""How long tags, keys, shares and signatures are."""
+"""Lengths of tags, keys, shares and signatures."""
 
 
 class Spot(NamedTuple):
-    """Where something is: in an envelope, under a path."""
+    """Place of a value: an envelope, and a path into it."""
 
     address: Address
     path: tuple[Any, ...] = ()
 
     def at(self, step: Any) -> "Spot":
-        """Returns a place one step further."""
+        """Returns a place one step further along the path."""
         return Spot(self.address, (*self.path, step))
 
     def __str__(self) -> str:
@@ -52,12 +52,12 @@ def _step(step: Any) -> str:
 
 
 def different(protocol: str, why: str) -> NotAuditable:
-    """Returns the error for a protocol that does not do to numbers what it does to symbols."""
+    """Returns the error for a protocol that treats numbers differently from symbols."""
     return NotAuditable(f"{protocol} cannot be audited: {why}")
 
 
 class Comparison:
-    """The rounds of a scope on symbols and on numbers: some, others of several kinds, and the first with other keys."""
+    """Runs of the same rounds: on symbols, on first numbers, on other numbers, and on the first with other keys."""
 
     def __init__(
         self,
@@ -67,21 +67,22 @@ class Comparison:
         real: Sequence[Twin],
         rounded: Collection[Unknown],
     ) -> None:
-        """Takes the runs, and the unknowns of which parts were sent, which are rounded."""
+        """Takes the runs, and the unknowns that were sent in fractions, which are rounded."""
         self.name, self.world, self.table = scope.protocol.name, simulation.world, simulation.table
         self.here, *self.others, self.rekeyed = real
         self.runs = (symbols, *(each.rounds for each in real))
         self.agreement = simulation.agreement
         self.elements = ElementComparison(scope, simulation, real, rounded, self._key_of)
         self.vectors: dict[Party, list[tuple[bytes, ...]]] = defaultdict(list)
-        """The packed vectors that each party sent or was sent, in all runs on different vectors."""
+        """The packed vectors that each party sent or received, in all runs on different vectors."""
         self.alike: set[tuple[bytes, ...]] = set()
-        """Bytes in all runs that were compared, and are as they should be."""
+        """Byte strings in all runs that were compared and found correct."""
         self.open: list[Spot] = []
-        """Where something else than a vector is another on other vectors."""
+        """Places at which something other than a vector depends on vectors."""
 
     def check(self) -> list[Spot]:
-        """Raises NotAuditable with what differs; returns where something else than a vector follows from vectors."""
+        """Raises NotAuditable with the first difference. Returns where something other than a vector depends on
+        vectors."""
         self._compare_schedules()
         self.real, self.other = self._tokens(self.here), self._tokens(self.rekeyed)
         self._compare_contents()
@@ -89,7 +90,7 @@ class Comparison:
         return self.open
 
     def _tokens(self, run: Twin) -> dict[bytes, set[bytes]]:
-        """Returns the real bytes that each token stands for in a run: more than one, if a secret is shared again."""
+        """Returns the real bytes that each token stands for in a run; several if a secret is shared more than once."""
         found: dict[bytes, set[bytes]] = defaultdict(set)
         for party, pages in self.world.pages.items():
             written = run.book.pages[party]
@@ -118,10 +119,10 @@ class Comparison:
     def _differ(self, why: str) -> NoReturn:
         raise different(self.name, why)
 
-    # --- what passed ----------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------
 
     def _compare_schedules(self) -> None:
-        """Compares who sent what to whom, and when, and how rounds ended."""
+        """Compares who sends what to whom and when, and how rounds end."""
         for number, played in enumerate(zip(*self.runs, strict=True), start=1):
             for several in zip_longest(*(each.transcript or () for each in played)):
                 said = [each and (each.time, each.envelope.address, each.delivered) for each in several]
@@ -138,7 +139,8 @@ class Comparison:
                 self._box(Spot(several[0].envelope.address), symbol, real)
 
     def _compare_contexts(self) -> None:
-        """Compares labels and contexts of keys and commitments: whoever can derive these compares them with guesses."""
+        """Compares labels and contexts of keys and commitments: an adversary that can derive them can test guesses on
+        them."""
         for party, noted in self.here.book.contexts.items():
             several = [run.book.contexts[party] for run in self.others]
             if any(len(each) != len(noted) for each in several):
@@ -159,7 +161,7 @@ class Comparison:
                 self._differ(f"how round {number} ends for {party} is not the same on symbols, other vectors and keys")
 
     def _box(self, spot: Spot, symbol: bytes, real: Sequence[bytes]) -> None:
-        """Compares what is in sealed boxes."""
+        """Compares the contents of sealed boxes."""
         meaning, runs = self.world.meaning(symbol), (self.here, *self.others, self.rekeyed)
         opened = [run.book.boxes.get(each) for run, each in zip(runs, real, strict=True)]
         if not isinstance(meaning, Sealed) or None in opened:
@@ -232,13 +234,13 @@ class Comparison:
             self.alike.add((symbol, *real))
 
     def _is_of_vectors(self, spot: Spot, words: Sequence[bytes]) -> bool:
-        """Says whether words are different only because they are for packed vectors that their receiver has."""
+        """Says whether byte strings differ only because they authenticate packed vectors that their receiver has."""
         runs = zip((self.here, *self.others), words, strict=True)
         statements = [run.book.statements.get(each) for run, each in runs]
         return None not in statements and self._is_same(spot.address.to, [each for each in statements if each])
 
     def _is_same(self, party: Party | None, statements: Sequence[bytes]) -> bool:
-        """Says whether statements of several runs differ in nothing but packed vectors that a party has, if any."""
+        """Says whether statements of several runs differ only in packed vectors that a party, if given, has."""
         if len(set(statements)) == 1:
             return True
         for number, vectors in enumerate(self.vectors[party] if party is not None else ()):
@@ -247,7 +249,7 @@ class Comparison:
         return len(set(statements)) == 1
 
     def _is_words(self, symbol: bytes, here: bytes, rekeyed: bytes) -> bool:
-        """Says whether bytes are signatures, tags, commitments or public keys, one after another."""
+        """Says whether bytes are a sequence of signatures, tags, commitments or public keys."""
         place = 0
         while place < len(symbol):
             for size in TOKENS:
@@ -271,7 +273,7 @@ def _decode_message(data: bytes) -> tuple[Any] | None:
 
 
 def _items(several: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yields what is inside tables or lists of the same length, with the step to it; of a table the keys too."""
+    """Yields the items of tables or lists of equal length, with the step to each; for a table its keys too."""
     if not isinstance(several[0], Mapping):
         yield from enumerate(zip(*several, strict=True))
         return

@@ -1,18 +1,17 @@
 """Soundness of the symbolic audit: checks that a protocol treats numbers and keys as its run on symbols says.
 
-A run on unknowns is blind where a protocol takes vectors or keys for anything else than that: writes them as text,
-counts by them, sends pieces of them, or does other things to symbols than to numbers. So its first rounds are played
-with real cryptography as well, some times over and with all choices alike:
+A run on symbols can miss leaks if a protocol uses vectors or keys as anything else: writes them as text, counts by
+them, sends parts of them, or treats symbols differently from numbers. So the first rounds are also run several times
+with real cryptography, with all choices the same:
 
-- Every packed vector must be what its form says, masks and all, and every key, share and seal what its token stands
+- Every packed vector must equal its form, masks included, and every key, share and box must be what its token stands
   for.
-- On other vectors nothing else may be another: who sends what to whom and when, every field of every message, in sealed
-  boxes too, and how rounds end. The others have the same sums where these are known to all who are sent something that
-  follows from them, such as a digest.
-- With other keys nothing may be another but what symbols have masks, keys, or words under keys for, and all of that
-  must.
+- With other vectors nothing else may change: who sends what to whom and when, every field of every message, also in
+  sealed boxes, and how rounds end. Some fields, such as a digest, depend on vectors by way of sums. If all receivers of
+  such a field know these sums, the other vectors have the same sums.
+- With other keys only masks, keys, and bytes under keys may change, and all of these must change.
 
-Whatever fails this cannot be audited, and is refused with the message and the field at which it fails.
+A protocol that fails cannot be audited. The error names the message and the field.
 """
 
 from collections import OrderedDict, defaultdict
@@ -51,31 +50,33 @@ from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 ENTRIES, SELECTED = 3, 8
-"""Length of the vectors that are brought; of those of which some entries are selected."""
+"""Length of the vectors; and their length if parties select some of the entries."""
 ROUNDS = 2
-"""Rounds that are played at most: in the second there is a state."""
+"""The largest number of rounds that are run. In the second round parties have state."""
 LONG_ENTRIES, SEVERAL_ROUNDS, MOST_ROUNDS = 24, 3, 8
-"""Of protocols of others: the length of vectors, the fewest rounds if more than one is asked about, and the most."""
+"""For protocols that are not shipped: the length of vectors, the fewest rounds if more than one is audited, and the
+most."""
 MOST_WORK = 20_000
-"""Messages, shares and masks of all rounds times entries from which on vectors of others' protocols are shorter."""
+"""Messages, shares and masks of all rounds, times entries, above which vectors of protocols that are not shipped are
+shorter."""
 SMALL = 12
-"""Parties up to which rounds are cheap: of more, guards run two rounds unless asked, and long vectors in one."""
+"""Number of parties up to which rounds are cheap. With more parties, two rounds are run unless more are asked for, and
+long vectors are run in one round."""
 AUDITED_ENTRIES, MOST_BYTES = 2, 4_000_000
-"""Length of vectors on symbols in an audit; and bytes of all messages from which on long vectors are shorter."""
+"""Length of vectors on symbols in an audit; and bytes of all messages above which long vectors are shorter."""
 TINY = 2.0**-20
-"""Factor of vectors that are smaller by far."""
+"""Factor that makes vectors smaller by orders of magnitude."""
 REMEMBERED = 256
 
 _found: OrderedDict[Any, NotLinear | int | None] = OrderedDict()
 
 
 def check_soundness(scope: Scope) -> int | None:
-    """Raises NotLinear, or NotAuditable, unless symbols stand for all that parties show under these settings.
+    """Raises NotLinear or NotAuditable unless symbols represent all that parties send under these settings.
 
-    Returns how many entries an audit has to look at where they fare differently, and None if one stands for all.
-
-    What was found is remembered by protocol, parties, settings, faults and length. Those who lie are left out: the
-    question is whether the protocol can be audited.
+    Returns the number of entries that an audit has to analyse if entries are treated differently, and None if one entry
+    stands for all. Results are cached by protocol, parties, settings, faults and length. Malicious stand-ins are
+    ignored: the question is whether the protocol can be audited.
     """
     shipped = is_shipped(scope.protocol)
     most = ROUNDS if shipped else MOST_ROUNDS
@@ -85,7 +86,7 @@ def check_soundness(scope: Scope) -> int | None:
     key = scope.protocol, scope.parties, msgspec.json.encode(scope.terms.settings), scope.faults, length
     for number in range(rounds, most + 1):
         if (*key, number) in _found and (number == rounds or not isinstance(_found[*key, number], NotLinear)):
-            rounds = number  # in more rounds there is more to be seen, and there was nothing
+            rounds = number  # More rounds show more, and fewer found no problem.
     if (*key, rounds) not in _found:
         report_step("trying whether the protocol does with numbers what it does with unknowns")
         try:
@@ -112,7 +113,7 @@ def _check(scope: Scope, rounds: int) -> int | None:
 
 
 def dropout_faults(parties: Sequence[Party], rounds: int) -> tuple[Fault, ...]:
-    """Returns faults by which one party is silent in the first round, and another crashes in the second."""
+    """Returns faults: one party sends nothing in the first round, and another crashes in the second."""
     faults = [Fault(action="silence", party=parties[-1], round=1)]
     if rounds > 1 and len(parties) > 2:
         faults.append(Fault(action="crash", party=parties[-2], step=2, round=2))
@@ -120,10 +121,11 @@ def dropout_faults(parties: Sequence[Party], rounds: int) -> tuple[Fault, ...]:
 
 
 class Guard:
-    """The rounds of a scope, on symbols and on numbers."""
+    """Runs of the rounds of a scope, on symbols and on numbers."""
 
     def __init__(self, scope: Scope, rounds: int, *, thorough: bool | None = None) -> None:
-        """Takes a scope, and whether to use long vectors of several scales: for protocols of others, unless told."""
+        """Takes a scope. `thorough` selects long vectors of several scales: by default for protocols that are not
+        shipped."""
         self.scope, self.rounds = scope, rounds
         self.thorough = not is_shipped(scope.protocol) if thorough is None else thorough
         self.entries = SELECTED if scope.terms.selective else ENTRIES
@@ -141,15 +143,15 @@ class Guard:
         self.ring = self.agreement.ring(PROOF_BITS)
         self._group_parties([])
         self.first, self.others = self._sample_inputs(self.agreement)
-        """Vectors by round; and others of several kinds, each by round."""
+        """The first vectors by round; and other vectors of several kinds, each by round."""
         self.rounded: set[Unknown] = set()
-        """What parts were sent of, which are rounded."""
+        """The unknowns that were sent in fractions, which are rounded."""
         self.symbols: list[SimulatedRound] = []
 
-    # --- what is brought ------------------------------------------------------------------------------------------
+    # --- input vectors ------------------------------------------------------------------------------------------------
 
     def _group_parties(self, sums: Sequence[Mapping[Unknown, Any]]) -> None:
-        """Finds out, round by round, of which groups of parties sums shall stay the same, and whose vectors."""
+        """Determines for each round which groups of parties must keep their sums, and which parties their vectors."""
         alone, rest = _peel_sums(sums)
         self.groups: list[tuple[list[list[Party]], set[Party]]] = []
         for number in range(1, self.rounds + 1):
@@ -162,7 +164,8 @@ class Guard:
     def _sample_inputs(
         self, agreement: Agreement, rounds: int | None = None
     ) -> tuple[list[Brought], list[list[Brought]]]:
-        """Returns vectors for some rounds, and others with the same sums: unlike them, and of several scales."""
+        """Returns vectors for some rounds, and other vectors with the same sums: very different ones, and of several
+        scales."""
         ring, chosen = agreement.ring(PROOF_BITS), []
         others: list[list[Brought]] = [[], []] if self.thorough else [[]]
         for number, (groups, told) in enumerate(self.groups[:rounds], start=1):
@@ -176,15 +179,16 @@ class Guard:
 
     @property
     def unlike_entries(self) -> int | None:
-        """How many entries were looked at, if they fare differently although the terms do not say so."""
-        return None if self.scope.terms.selective or self.simulation.aligned else self.entries
+        """The number of analysed entries, if entries are treated differently although the terms do not say so;
+        otherwise None."""
+        return None if self.scope.terms.selective or self.simulation.is_aligned else self.entries
 
     def _is_told(self, alone: Collection[Unknown], owner: tuple[Party, int]) -> bool:
-        """Says whether somebody's vector is known, entry by entry."""
+        """Says whether a party's vector is known, entry by entry."""
         return all(any((kind, owner, entry) in alone for kind in (INPUT, PLAIN)) for entry in range(self.entries))
 
     def _known_to(self, receivers: Collection[Party]) -> list[Mapping[Unknown, Any]]:
-        """Returns the sums that some receivers all know."""
+        """Returns the sums that all of some receivers know."""
         known = [self.known[party] for party in receivers]
         return [terms for key, terms in known[0].items() if all(key in each for each in known)]
 
@@ -196,23 +200,23 @@ class Guard:
     # --- the runs -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises NotLinear, or NotAuditable, unless symbols stand for all that parties show."""
+        """Raises NotLinear or NotAuditable unless symbols represent all that parties send."""
         self._run_symbols()
         self.known = self._sums()
         found = self._compare_with(self._known_to(self.agreement.everyone))
         if found:
-            # Those who were sent this may know more than all do.
+            # The receivers of these fields may know more sums than all parties do.
             found = self._compare_with(self._known_to([spot.address.to for spot in found]))
         if found:
             why = "it depends on vectors, and is none that the ring has packed"
             raise different(self.scope.protocol.name, f"{found[0]}: {why}")
 
     def _compare_with(self, sums: Sequence[Mapping[Unknown, Any]]) -> list[Spot]:
-        """Plays the rounds on numbers, and compares them; of other vectors, some sums are the same.
+        """Runs the rounds on numbers and compares them. The other vectors keep the given sums.
 
-        Returns where something else than a vector is another on other vectors.
+        Returns the places at which something other than a vector depends on vectors.
         """
-        if not self.table.sized:  # otherwise symbols were chosen by the size of these very vectors
+        if not self.table.sized:  # Otherwise the symbolic run selected entries by the size of these vectors.
             self._group_parties(sums)
             self.first, self.others = self._sample_inputs(self.agreement)
         here = self._twin(self.first)
@@ -220,7 +224,8 @@ class Guard:
             self.others = self._in_same_order(here)
         others = [self._twin(each) for each in self.others]
         if is_shipped(self.scope.protocol):
-            # Some say openly that a number is too large for their ring. Of others that is a leak like any other.
+            # A protocol may announce that a number is too large for its ring. Any other dependence on vectors is a
+            # leak.
             others = [others[0], *(each for each in others[1:] if not each.book.overflowed)]
         real = [here, *others, self._twin(self.first, "other")]
         self.runs = LengthRuns(self.entries, here, others[0], real[-1])
@@ -229,11 +234,11 @@ class Guard:
         except NotAuditable as error:
             if not any(run.book.overflowed for run in others):
                 raise
-            raise NotAuditable(f"{error}; entries at the clip are too large for its ring, and Terms.span is how large "
-                               f"numbers get") from error  # fmt: skip
+            raise NotAuditable(f"{error.message}; entries at the clip are too large for its ring, and Terms.span says "
+                               f"how large numbers get") from error  # fmt: skip
 
     def check_lengths(self) -> None:
-        """Raises NotAuditable if long vectors are treated otherwise than those of an audit."""
+        """Raises NotAuditable if long vectors are treated differently from those of an audit."""
         short = self.runs
         passed = (each for played in short.here.rounds for each in played.transcript or ())
         size = sum(len(each.envelope.sealed) for each in passed) // self.entries
@@ -245,7 +250,7 @@ class Guard:
                 raise different(self.scope.protocol.name, problem)
 
     def run_lengths(self, entries: int) -> LengthRuns:
-        """Returns runs on vectors of a length."""
+        """Returns runs on vectors of the given length."""
         agreement = in_session(replace(self.agreement, entries=entries), self.agreement.session)
         first, (other, *_) = self._sample_inputs(agreement, None if len(self.scope.parties) <= SMALL else 1)
         if self.table.sized and self.scope.terms.selective:
@@ -255,12 +260,12 @@ class Guard:
         )
 
     def _in_same_order(self, here: Twin) -> list[list[Brought]]:
-        """Returns other vectors by whose size the same entries are selected in the same order."""
+        """Returns other vectors with the same order of magnitudes, so that the same entries are selected."""
         edge = edge_of(self.agreement, self.ring)
         if not self.table.compared:
             found = [[in_order(updates) for updates in self.first]]
             return [*found, [in_order_of_scales(updates, edge) for updates in self.first]] if self.thorough else found
-        # What entries were before is in the order of sizes only if all of it is larger by as much.
+        # The change of entries since earlier rounds keeps its order only if everything grows by the same factor.
         found = [[in_scale(updates) for updates in self.first]]
         if self.thorough:
             largest = max(float(np.abs(each.vector).max()) for updates in self.first for each in updates.values())
@@ -269,7 +274,7 @@ class Guard:
         return found
 
     def _sums(self) -> dict[Party, dict[frozenset[Any], Mapping[Unknown, Any]]]:
-        """Returns the forms without masks and other secrets that each party sent or was sent."""
+        """Returns the forms, without masks and other secrets, that each party sent or received."""
         known: dict[Party, dict[frozenset[Any], Mapping[Unknown, Any]]] = defaultdict(dict)
         for played in self.symbols:
             for passed in played.transcript or ():
@@ -292,7 +297,7 @@ class Guard:
                 try:
                     self.simulation.average_unknowns("free")
                 except TacitError:
-                    pass  # a round that ends without an average has been seen all the same
+                    pass  # A round that ends without an average was still recorded.
                 except Exception as error:
                     raise refusal(name, error) from error
                 if self.simulation.last is not None:
@@ -309,7 +314,7 @@ class Guard:
 
 
 def _peel_sums(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], list[Mapping[Unknown, Any]]]:
-    """Returns the unknowns that sums give away one after another, and what they say of others."""
+    """Returns the unknowns that sums determine one after another, and what remains of the other sums."""
     alone, rest = {ONE}, list(sums)
     while True:
         rest = [{unknown: factor for unknown, factor in terms.items() if unknown not in alone} for terms in rest]
@@ -319,7 +324,7 @@ def _peel_sums(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], lis
 
 
 def _mentions(sums: Sequence[Mapping[Unknown, Any]], owner: tuple[Party, int]) -> Iterator[tuple[Any, ...]]:
-    """Yields how sums speak of what somebody brought."""
+    """Yields the terms of sums that contain a party's vector."""
     for index, terms in enumerate(sums):
         for unknown, factor in terms.items():
             if unknown[1] == owner:

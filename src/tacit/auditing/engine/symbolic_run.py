@@ -1,4 +1,4 @@
-"""A run of the deployed code on unknowns, looked at by one coalition after another."""
+"""Symbolic run: the deployed code on unknowns, analysed for one coalition after another."""
 
 import gc
 import math
@@ -33,11 +33,12 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.runtime.simulation.transcript import Transcript
 
 PROOF_ENTRIES = 16
-"""Length of the vectors on which recipes are proved, and the number of positions looked at if they fare differently."""
+"""Length of the vectors on which recipes are proved, and the number of analysed positions if entries are treated
+differently."""
 
 
 KINDS = (INPUT, "mask", "ratio")
-"""Kinds of unknowns that are told apart from numbers that somebody drew."""
+"""Kinds of unknowns that are distinguished from secret numbers."""
 
 
 class Knowledge:
@@ -52,24 +53,25 @@ class Knowledge:
         left = rows.only(run.hidden(self._members, [known.token for known in self.view.vectors if known.is_mask]))
         kinds = np.unique(columns.evaluate(_kind)[left.column]).tolist()
         self.divided = KINDS.index("ratio") in kinds
-        """Whether it saw what a protocol divided by an unknown, which is not linear."""
+        """Whether the coalition saw a quotient of unknowns, which is not linear."""
         self._draws = bool({*kinds} - {KINDS.index(INPUT), KINDS.index("mask")})
-        """Whether it saw anything behind a number that somebody drew, which may hide little."""
+        """Whether the coalition saw a secret number added to something. Such numbers may be small and hide little."""
         honest = np.array([party not in self._members for party in run.names])
         self.at = run.places_in_all[honest[run.places_in_all[:, 0]]]
-        """Party, round and entry of each of the others' unknowns: places from 0, and round 0 if all have the same."""
+        """Party, round and entry of each of the others' unknowns, as numbers from 0; round 0 if all rounds have the
+        same."""
         self.others = list(compress(run.brought_in_all, honest[run.places_in_all[:, 0]].tolist()))
-        """The others' vectors, entry by entry."""
+        """The entries of the others' vectors."""
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
-        """A basis of what it knows of these alone, a column for each, modulo a small prime."""
+        """Basis of what the coalition knows of these entries alone, one column each, modulo a small prime."""
         self._alone, self._left = small.list_determined(), left
 
     @cached_property
     def group(self) -> int | None:
-        """How many others there are, at least, in any class that is alike in all it saw; None if it saw nothing.
+        """The fewest other parties in any class that the coalition cannot tell apart; None if it saw nothing.
 
-        What was drawn besides masks, such as λ⁰ of ADMM, hides something, but does not count here.
+        Secret numbers other than masks, such as λ⁰ of ADMM, hide something but do not count here.
         """
         if not self._draws:
             return smallest_class(self.rows)
@@ -79,17 +81,17 @@ class Knowledge:
 
     @cached_property
     def exact(self) -> list[Party]:
-        """Of whom it can work out some entry of some round, if numbers had any number of digits."""
+        """Parties some entry of which is determined by algebra, for numbers of unlimited precision."""
         return sorted({owner_of(unknown) for unknown in self._alone}, key=self.run.names.index)
 
     @cached_property
     def bits(self) -> dict[Party, float]:
-        """How many bits of an entry of each of the others it knows: of the entry that is known best."""
+        """Bits that the coalition knows of each other party's best-known entry."""
         return self._best(self.run.spread)
 
     @cached_property
     def _rounding(self) -> dict[Party, float]:
-        """The same of what is brought, noise and all."""
+        """Bits that the coalition knows of the entries with their noise."""
         spread = self.run.spread
         return self._best(replace(spread, noise=0.0, drift=None)) if spread.noise else self.bits
 
@@ -97,30 +99,30 @@ class Knowledge:
         found: dict[Party, float] = {}
         for unknown, bits in estimate_bits(self._left, self._rounded, self.others, spread).items():
             found[owner_of(unknown)] = max(found.get(owner_of(unknown), 0.0), bits)
-        # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
+        # Sums are exact in the ring, so vectors that follow from sums alone are known exactly, unless they carry noise.
         exact = dict.fromkeys(self.exact if self._whole and not spread.noise else (), spread.most)
         return {party: (found | exact)[party] for party in self.run.names if party in found}
 
     @cached_property
     def victims(self) -> list[Party]:
-        """Of whom it knows some entry, exactly or nearly, given how the ring rounds."""
+        """Parties some entry of which is known, exactly or nearly, given the rounding of the ring."""
         if self.only_sums and not self.exact:
             return []
         return [party for party in self.run.names if self._is_exposed(party)]
 
     @cached_property
     def only_sums(self) -> bool:
-        """Whether algebra says all: it saw sums alone, of vectors that tell nothing about each other."""
+        """Whether algebra decides everything: only sums were seen, of vectors that are not correlated over rounds."""
         return self._whole and not self.run.spread.tied and not self._draws
 
     @cached_property
     def _whole(self) -> bool:
-        """Whether all it saw are sums, with no fraction anywhere: then nobody can be nearly exposed."""
+        """Whether the coalition saw only sums without fractions, so that nobody can be nearly exposed."""
         return not any(self._rounded)
 
     @cached_property
     def _rounded(self) -> list[bool]:
-        """Which of the forms that it saw have fractions in them."""
+        """For each form that the coalition saw, whether it has fractions."""
         return [form.rounded for form in self._seen]
 
     def _is_exposed(self, party: Party) -> bool:
@@ -129,13 +131,13 @@ class Knowledge:
 
     @property
     def drowned(self) -> list[Party]:
-        """Who would be exposed if the ring had more digits."""
+        """Parties that would be exposed if the ring had more digits."""
         return [party for party in self.exact if not self._is_exposed(party)]
 
     def recipes(self) -> dict[Party, Recipe]:
-        """Returns how to recover each victim's vector: that of the first round in which most of it is exposed.
+        """Returns a recipe for each victim, for the first round in which most of its entries are exposed.
 
-        That takes longer to say than whom. Raises NotLinear if no fractions are found for it.
+        This takes longer than finding the victims. Raises NotLinear if no fractions are found.
         """
         if not self.exact:
             return {}
@@ -164,7 +166,8 @@ class Knowledge:
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
 
     def _collect_forms(self) -> tuple[list[Form], list[tuple[Source, int]]]:
-        """Returns every form that it knows, and where it is from: messages, masks, what members brought or drew."""
+        """Returns all forms that the coalition knows with their sources: messages, masks, and members' own vectors and
+        numbers."""
         forms: list[Form] = []
         sources: list[tuple[Source, int]] = []
         for known in self.view.vectors:
@@ -181,19 +184,20 @@ class Knowledge:
 
 
 def _kind(unknown: Unknown) -> int:
-    """Returns the place of an unknown's kind among `KINDS`; one more for all others."""
+    """Returns the place of an unknown's kind in `KINDS`, or the length of `KINDS` for any other kind."""
     return KINDS.index(unknown[0]) if unknown[0] in KINDS else len(KINDS)
 
 
 class SymbolicRun:
-    """Some rounds on unknowns and, for proofs, the same rounds on numbers."""
+    """Some rounds on unknowns and, to prove recipes, the same rounds on numbers."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.names = scope, scope.parties
         entries = scope.entries or (PROOF_ENTRIES if scope.terms.selective else 1)
         if scope.vectors is not None:
             entries = min(entries, len(next(iter(scope.vectors.values()))))
-        # Of several entries that fare alike one is looked at; that they do shows only if there are two.
+        # If all entries are treated alike, one is analysed. At least two are run, because that cannot be checked on
+        # one.
         self.entries = max(entries, 2)
         self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
         self.simulation = SymbolicSimulation(
@@ -201,36 +205,36 @@ class SymbolicRun:
         )
         self.envelopes: dict[Number, Envelope] = {}
         self._taken: dict[Party, list[Number]] = defaultdict(list)
-        """The envelopes that each party sent, and those that reached it."""
+        """The envelopes that each party sent or received."""
         self.contributors: list[tuple[Party, ...]] = []
-        """Whose vectors were summed, round by round; nobody's if it was aborted."""
+        """The parties whose vectors were summed, by round; none if the round was aborted."""
         self.error_of: TacitError | None = None
-        """Why the last round that was aborted was."""
+        """The error of the last round that was aborted."""
         self._factors: Counter[Party] = Counter()
         self._alone: dict[tuple[Party, int], View] = {}
         self.columns = Columns()
-        """The numbers of all unknowns that anybody saw."""
+        """The numbers of all unknowns that any party saw."""
         self._written: dict[bytes, tuple[Vector, list[Written]]] = {}
         self._owners: dict[Any, int] = {}
         self._real: list[Transcript] | None = None
         self._run()
-        if entries == 1 and self.simulation.aligned:
+        if entries == 1 and self.simulation.is_aligned:
             self.entries = 1
             self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
         agreement = self.simulation.agreement
         self.spread = scope.spread(agreement.ring().resolution)
 
     def _bring(self, number: int) -> dict[Party, NDArray[np.float64]]:
-        """Returns the vectors on which recipes are proved, and by whose size entries are selected."""
+        """Returns the vectors on which recipes are proved. Where entries are selected by size, these vectors decide."""
         scope, count = self.scope, PROOF_ENTRIES if self.entries == 1 else self.entries
         if scope.vectors is not None:
             length = len(next(iter(scope.vectors.values())))
             places = SeededEntropy("positions", scope.seed).sample(range(length), min(count, length))
             return {party: np.asarray(scope.vectors[party], dtype=np.float64)[places] for party in self.names}
-        return proof_vectors(self.names, 1 if scope.static else number, count)
+        return proof_vectors(self.names, 1 if scope.static else number, count, scope.proof_size)
 
     def _value(self, unknown: Unknown) -> float:
-        """Returns what an entry of an input stands for."""
+        """Returns the value of an input's entry."""
         _, owner, entry = unknown
         party, number = owner if isinstance(owner, tuple) else (owner, 1)
         return float(self.brought[number - 1][party][entry]) if entry < self.entries else 1.0
@@ -247,7 +251,7 @@ class SymbolicRun:
             except StepError:
                 raise  # No round of this protocol can end.
             except TacitError as error:
-                self.error_of = error  # a round that ends without an average has been seen all the same
+                self.error_of = error  # A round that ends without an average was still recorded.
                 self.contributors.append(())
             except Exception as error:
                 raise refusal(self.scope.protocol.name, error) from error
@@ -265,29 +269,30 @@ class SymbolicRun:
 
     @property
     def aborted(self) -> TacitError | None:
-        """Why there is nothing to audit: no round ended with an average. A party that lies may want none."""
+        """The error if no round ended with an average, so that there is nothing to audit. A malicious party may cause
+        that."""
         return None if any(self.contributors) or self.scope.stand_ins else self.error_of
 
     @property
     def averages(self) -> int:
-        """How many rounds ended with an average."""
+        """Number of rounds that ended with an average."""
         return sum(map(bool, self.contributors))
 
     def multiplies(self, coalition: Collection[Party]) -> bool:
-        """Says whether others multiplied vectors by numbers that they keep secret, which is not linear."""
+        """Says whether other parties multiplied vectors by secret numbers, which is not linear."""
         return any(count for party, count in self._factors.items() if party not in coalition)
 
     def seen_envelopes(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
-        """Returns the envelopes that a coalition saw, and those of them that its eavesdropper heard on the way.
+        """Returns the envelopes that a coalition saw, and those among them that its eavesdropper recorded on a link.
 
-        What was lost on the way has been seen by its sender and by whoever heard the link, but by no receiver.
+        A lost envelope was seen by its sender and by an eavesdropper on its link, but by no receiver.
         """
         heard = {number for number, each in self.envelopes.items() if ONLOOKER in coalition and self.scope.hears(each)}
         numbers = {number for party in coalition for number in self._taken.get(party, ())} | heard
         return {number: self.envelopes[number] for number in sorted(numbers) if number[0] <= rounds}, heard
 
     def view(self, coalition: Collection[Party], rounds: int) -> View:
-        """Returns what a coalition saw and can open in some rounds."""
+        """Returns what a coalition saw and can decrypt in some rounds."""
         with paused_collection():
             return self._view(coalition, rounds)
 
@@ -297,7 +302,7 @@ class SymbolicRun:
         if ONLOOKER in coalition:
             seen, heard = self.seen_envelopes(coalition, rounds)
             return View(world, session, members, seen, () if self.scope.sealed else heard)
-        # Members are in many coalitions, so what each knows alone is kept.
+        # Members belong to many coalitions, so the view of each member alone is cached.
         for party in members:
             if (party, rounds) not in self._alone:
                 self._alone[party, rounds] = View(world, session, [party], self.seen_envelopes([party], rounds)[0])
@@ -305,23 +310,23 @@ class SymbolicRun:
         return View(world, session, (), {}, views=alone) if len(alone) > 1 else alone[0]
 
     def write_forms(self, known: KnownVector) -> list[Written]:
-        """Returns the forms of a vector that count, written down: once, as long as it is read in the same way."""
+        """Returns the forms of a vector that count, converted once for each way of reading the vector."""
         vector, forms = self._written.get(known.token, (None, []))
         if vector is not known.vector:
-            # If one entry stands for all, what lies behind it is a weight.
+            # If one entry stands for all, the next one is the weight.
             forms = [Written(form, self.columns) for form in known.vector[: 1 if self.entries == 1 else None]]
             self._written[known.token] = known.vector, forms
         return forms
 
     def hidden(self, members: Collection[Party], seeds: Collection[bytes]) -> NDArray[np.bool_]:
-        """Returns which unknowns are neither of the members nor masks that some seeds are expanded to, by numbers."""
+        """Returns for each unknown whether it belongs to no member and is no mask from one of the given seeds."""
         owner = self.columns.evaluate(self._owner)
         known = np.zeros(len(self._owners), dtype=np.bool_)
         known[[self._owners[each] for each in (ONE, *members, *seeds) if each in self._owners]] = True
         return ~known[owner]
 
     def _owner(self, unknown: Unknown) -> int:
-        """Returns a number for whose an unknown is: a party's, or a seed's if it is a mask; all know the constant."""
+        """Returns a number for the owner of an unknown: a party, or a seed for masks. Everybody knows the constant."""
         owner = unknown[1] if unknown[0] == "mask" else unknown if unknown == ONE else owner_of(unknown)
         return self._owners.setdefault(owner, len(self._owners))
 
@@ -330,7 +335,7 @@ class SymbolicRun:
         return Knowledge(self, coalition, rounds)
 
     def inputs(self, party: Party) -> Iterator[Unknown]:
-        """Yields the entries of all that a party brings."""
+        """Yields the entries of all vectors that a party contributes."""
         owners: list[Any] = [party]
         if not self.scope.static:
             owners = [(party, number) for number in range(1, self.scope.rounds + 1)]
@@ -338,18 +343,19 @@ class SymbolicRun:
 
     @cached_property
     def brought_in_all(self) -> list[Unknown]:
-        """The entries of all that anybody brings, in the order of their names."""
+        """The entries of all contributed vectors, sorted by name."""
         return sorted((unknown for party in self.names for unknown in self.inputs(party)), key=repr)
 
     @cached_property
     def places_in_all(self) -> NDArray[np.int64]:
-        """Party, round and entry of each of them, as numbers."""
+        """Party, round and entry of each contributed entry, as numbers."""
         place = {party: number for number, party in enumerate(self.names)}
         return np.array([(place[owner_of(each)], _round(each[1]), each[2]) for each in self.brought_in_all])
 
     def safe_rounds(self, coalition: Collection[Party]) -> int:
-        """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""
-        # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
+        """Returns the number of rounds after which nobody is exposed yet, for a coalition that exposes somebody in the
+        end."""
+        # Knowledge only grows, so a binary search finds the first round that exposes somebody.
         rounds = range(1, self.scope.rounds)
         return bisect_left(rounds, True, key=lambda rounds: bool(self.knowledge(coalition, rounds).victims))
 
@@ -363,23 +369,23 @@ class SymbolicRun:
         return self._real
 
     def error(self, recipe: Any, victim: Party) -> float:
-        """Returns how far a recipe is off at most, where it recovers anything, when replayed on real transcripts.
+        """Returns the largest error of a recipe on real transcripts, over the entries that it recovers.
 
-        Infinitely, if the real run went another way. Sums that are equal by chance, or because nothing changed, can do
-        that: to symbols two sums are always two.
+        The error is infinite if the real run made other choices. This can happen if two sums are equal by chance or
+        because nothing changed: on symbols two sums are always different.
         """
         try:
             recovered = recipe.recover(self.real())
         except (TacitError, LookupError):
             return math.inf
-        found = ~np.isnan(recovered)
-        truth = [brought[victim] for brought in self.brought]
+        found, most = ~np.isnan(recovered), self.scope.terms.settings.clip
+        truth = [np.clip(brought[victim], -most, most) for brought in self.brought]
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
 
 
 @contextmanager
 def paused_collection() -> Iterator[None]:
-    """Pauses the search for cyclic garbage: a run keeps all that it makes, and would be searched again and again."""
+    """Pauses the cyclic garbage collector: a run keeps everything, and each collection would search all of it again."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -400,13 +406,18 @@ def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray
             yield simulation.last.transcript
 
 
-def proof_vectors(parties: Sequence[Party], number: int, entries: int) -> dict[Party, NDArray[np.float64]]:
-    """Returns vectors for a round on which recipes are proved: random, and the same each time."""
-    return {party: SeededEntropy("proof", party, number).secret_vector("proof", entries) * 2 - 1 for party in parties}
+def proof_vectors(
+    parties: Sequence[Party], number: int, entries: int, size: float = 1.0
+) -> dict[Party, NDArray[np.float64]]:
+    """Returns the vectors of a round on which recipes are proved: random up to a size, and the same each time."""
+    return {
+        party: (SeededEntropy("proof", party, number).secret_vector("proof", entries) * 2 - 1) * size
+        for party in parties
+    }
 
 
 def owner_of(unknown: Unknown) -> Party:
-    """Returns whose an unknown is; nobody's, if it is the constant that all know."""
+    """Returns the owner of an unknown; the empty name for the constant, which everybody knows."""
     owner = unknown[1] if unknown != ONE else ""
     return str(owner[0] if isinstance(owner, tuple) else owner)
 

@@ -1,9 +1,10 @@
 """Structure of views: what a party learns at an entry by who selects it, read from a run on symbols.
 
-The reading: at the entry that everybody selects, a party learns some combinations of the others' entries. At any other
-entry it learns the same combinations of those who select it, if these are enough, and otherwise nothing. A coalition
-learns what its members do. Nothing of this is taken on trust: it is compared with what the deployed code shows, for
-every party and every coalition in question, at every pattern that was run. Where it differs there is no structure.
+At the entry that every party selects, a party learns some combinations of the others' entries. At any other entry it is
+expected to learn the same combinations, restricted to the parties that select the entry, if there are enough of these,
+and otherwise nothing. A coalition is expected to learn what its members learn. All of this is checked against the
+deployed code, for every party and coalition in question and every pattern that was run. Where it differs, there is no
+structure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from tacit.core.suite import Party
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Place: TypeAlias = tuple[int, int]
-"""A round, 0 if entries are the same in all of them, and an entry."""
+"""A round, 0 if entries are the same in all rounds, and an entry."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +29,29 @@ class PartyView:
     """What one party learns at an entry."""
 
     rows: Ints
-    """Combinations that it learns where everybody selects: a column for each party, modulo the small prime."""
+    """Combinations that the party learns where every party selects: one column per party, modulo the small prime."""
     fewest: int
-    """How many of those in them must select the entry."""
+    """The fewest selecting parties in these combinations with which the party learns anything."""
 
     @property
     def heard(self) -> Bools:
-        """Whose selections matter."""
+        """The parties whose selections matter."""
         return np.asarray(self.rows.any(axis=0))
 
     def restrict(self, selected: Bools) -> Ints:
-        """Returns what it learns at an entry, given who selects it."""
+        """Returns what the party learns at an entry, given who selects it."""
         enough = np.count_nonzero(selected & self.heard) >= self.fewest
         return self.rows * selected if enough else self.rows[:0]
 
 
 def read_views(run: SymbolicRun, party: Party, patterns: Sequence[Bools], rounds: int) -> tuple[PartyView, ...] | None:
-    """Returns the view of a party in each of the first rounds; None if some of them does not have the structure.
+    """Returns the view of a party in each of the first rounds; None if one of them does not have the structure.
 
     Args:
-        run: a run whose positions are patterns; the first of them is that everybody selects.
-        party: the party.
-        patterns: who selects, a row for each party, for each round; repeated if there are fewer than rounds.
-        rounds: number of rounds. For more than one, the run must have entries of their own for each.
+        run: A run whose positions are patterns. In the first pattern every party selects.
+        party: The party.
+        patterns: The selecting parties for each round, one row per party. Repeated if there are fewer than rounds.
+        rounds: Number of rounds. If more than one, the run must have different entries in each round.
     """
     learnt = split_knowledge(run, run.knowledge([party], rounds))
     if learnt is None:
@@ -67,7 +68,7 @@ def read_views(run: SymbolicRun, party: Party, patterns: Sequence[Bools], rounds
 
 
 def _read_view(learnt: Mapping[int, Ints], pattern: Bools) -> PartyView | None:
-    """Returns a party's view in a round, given what it learnt at each entry; None if it is of another kind."""
+    """Returns a party's view in a round, given what it learnt at each entry; None if it does not have the structure."""
     whole = reduce_rows(learnt.get(0, np.zeros((0, len(pattern)), dtype=np.int64)))
     heard = whole.any(axis=0)
     passed, failed = [len(pattern) + 1], [-1]
@@ -81,12 +82,12 @@ def _read_view(learnt: Mapping[int, Ints], pattern: Bools) -> PartyView | None:
             passed.append(count)
         else:
             return None
-    # A number of parties that was never seen between the two counts as enough, which exposes more rather than less.
+    # Between the two, a number of senders that was never run counts as enough, which errs on the side of exposure.
     return PartyView(whole, max(failed) + 1) if max(failed) < min(passed) else None
 
 
 def split_knowledge(run: SymbolicRun, known: Knowledge) -> dict[Place, Ints] | None:
-    """Returns what is known at each entry of each round, a column for each party; None if it mixes several.
+    """Returns what is known at each entry of each round, one column per party; None if it mixes several entries.
 
     Places of which nothing is known are left out.
     """
@@ -111,9 +112,9 @@ def agrees(
     coalition: Sequence[Party],
     patterns: Sequence[Bools],
 ) -> bool:
-    """Says whether a coalition learns, at every pattern that was run, what its members' views say, and no more.
+    """Says whether a coalition learns exactly what its members' views say, at every pattern that was run.
 
-    An eavesdropper has no view: one that hears sealed links adds nothing to what the members learn.
+    An eavesdropper has no view: on sealed links it adds nothing to what the members learn.
     """
     rounds = run.scope.rounds
     learnt = split_knowledge(run, run.knowledge(coalition, rounds))

@@ -1,9 +1,9 @@
-"""View of a coalition after a symbolic run: the closure of what its members made and what they saw.
+"""View of a coalition after a symbolic run: everything that follows from what its members made and saw.
 
-It knows a token if a member made it, if it can open a message that carries it, derive it from a private key it holds,
-or holds enough of its shares. Nothing here knows any protocol: messages are walked for byte strings, and the `World`
-says what each one stands for. How each thing came to be known is kept, so that an attack can be replayed on a real
-transcript.
+The coalition knows a token if a member made it, if it can decrypt a message that carries it, derive it from a private
+key that it holds, or reconstruct it from enough shares. This module knows no protocol: it searches messages for byte
+strings, and the `World` says what each one stands for. The way in which each token became known is kept, so that an
+attack can be replayed on a real transcript.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from tacit.core.messages import Address, Envelope
 from tacit.core.suite import Party, Vector
 
 Number: TypeAlias = tuple[int, int]
-"""Which envelope: the round (from 1), and its number in the round's transcript."""
+"""Identifier of an envelope: the round (from 1), and its number in the round's transcript."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class KeyAt:
 
 @dataclass(frozen=True)
 class ItemAt:
-    """A step of a path: to what a table has under a key that is data itself, by its place."""
+    """A step of a path: to the value of a table entry whose key is itself data, by its place."""
 
     place: int
 
 
 @dataclass(frozen=True)
 class WholeVector:
-    """A path of one step: all that is in a box, undecoded."""
+    """A path of one step: the whole content of a box, not decoded."""
 
 
 class Location(NamedTuple):
-    """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path (see `follow`)."""
+    """Place of a byte string: an envelope's sealed content, or a path inside a sealed box (see `follow`)."""
 
     box: bytes | None
     path: tuple[Any, ...]
@@ -53,7 +53,8 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnSecret:
-    """A member drew it: the party, the round, and the how-manieth of its draws in it; round 0 has its identity."""
+    """A member drew the token: the party, the round, and the number of the draw in the round. Round 0 has its
+    identity."""
 
     party: Party
     round: int
@@ -62,7 +63,7 @@ class OwnSecret:
 
 @dataclass(frozen=True)
 class FromKeys:
-    """It was agreed between a private key that is known and a public half."""
+    """The token was agreed between a known private key and a public key."""
 
     private: bytes
     public: bytes
@@ -70,19 +71,19 @@ class FromKeys:
 
 @dataclass(frozen=True)
 class FromShares:
-    """It was put together from shares."""
+    """The token was reconstructed from shares."""
 
     shares: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
 class InClear:
-    """It was sent in clear, or readable after opening a box."""
+    """The token was sent in clear, or was readable in a decrypted box."""
 
 
 @dataclass(frozen=True)
 class OpenLink:
-    """An eavesdropper heard the link of an envelope, and it was not sealed."""
+    """An eavesdropper recorded the envelope on a link that was not sealed."""
 
     round: int
     number: int
@@ -93,7 +94,7 @@ Provenance: TypeAlias = OwnSecret | FromKeys | FromShares | InClear | OpenLink
 
 @dataclass(frozen=True)
 class KnownVector:
-    """A vector of forms that is known, and the token that it is packed as, or that it is the mask of."""
+    """A known vector of forms, with the token of its packed bytes, or of the seed of which it is the mask."""
 
     vector: Vector
     token: bytes
@@ -101,7 +102,7 @@ class KnownVector:
 
 
 class View:
-    """The knowledge of a coalition, and where each piece of it is from."""
+    """The knowledge of a coalition, with the source of each part."""
 
     def __init__(
         self,
@@ -112,20 +113,21 @@ class View:
         unsealed: Collection[Number] = (),
         views: Sequence["View"] = (),
     ) -> None:
-        """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them.
+        """Takes the envelopes that the coalition saw, those of them that were not sealed for it, and views of its
+        members.
 
-        What is in other views of the same world, of those who joined the coalition, is taken over as it is.
+        The given views must be of the same world. Their contents are taken over without computing them again.
         """
         self.world, self.session, self.coalition = world, session, list(coalition)
         self.seen: dict[Number, Envelope] = {}
         self.how: dict[bytes, Provenance] = {}
         self.found: dict[bytes, Location] = {}
         self.packed: dict[bytes, KnownVector] = {}
-        """Every vector that is known, by the token that it is packed as, or that it is the mask of."""
+        """Every known vector, by the token of its packed bytes or of its mask's seed."""
         self.shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
-        """The shares that are held of each secret."""
+        """The known shares of each secret."""
         self.locked: dict[bytes, list[bytes]] = defaultdict(list)
-        """Boxes that were seen, by the key that opens them."""
+        """Sealed boxes that were seen, by the key that opens them."""
         self._fresh: list[bytes] = []
         for view in views:
             self._join(view)
@@ -143,7 +145,7 @@ class View:
         self._close()
 
     def _join(self, view: "View") -> None:
-        """Takes over what is in another view, and finds out what follows from both."""
+        """Takes over the contents of another view, and derives what follows from both."""
         self.coalition += view.coalition
         self.seen |= view.seen
         self.how = view.how | self.how
@@ -160,23 +162,23 @@ class View:
 
     @cached_property
     def vectors(self) -> list[KnownVector]:
-        """Every vector that is known, and every mask."""
+        """Every known vector and mask."""
         known, weighted = list(self.packed.values()), self.world.weighted()
         return _resolve_vectors(known, self.coalition, weighted) if weighted else known
 
     def forms(self) -> list[Form]:
-        """Returns every form that is known, entry by entry of vector after vector."""
+        """Returns every known form, entry by entry of all vectors."""
         return [form for known in self.vectors for form in known.vector]
 
     def address_of(self, token: bytes) -> Address:
-        """Returns the address of the envelope that a token came in, in however many boxes."""
+        """Returns the address of the envelope that carried a token, also if the token was in nested boxes."""
         found = self.found[token]
         while found.box is not None:
             found = self.found[found.box]
-        return self.seen[found.path].address  # the path of an envelope is its number
+        return self.seen[found.path].address  # The path of an envelope is its number.
 
     def owners(self, agreed: Agreed) -> list[Party]:
-        """Returns who made the two keys that a secret was agreed on with."""
+        """Returns the owners of the two keys that a secret was agreed with."""
         halves = [self.world.meaning(half) for half in agreed.between]
         keys = [self.world.meaning(half.of) for half in halves if isinstance(half, Public)]
         return [key.by for key in keys if isinstance(key, Made)]
@@ -187,7 +189,7 @@ class View:
             token = self._fresh.pop()
             if token in self.world.masked:
                 self.packed[token] = KnownVector(self.world.mask(token), token, is_mask=True)
-            # One private half is enough: public halves are shown around, so the other one counts as seen.
+            # One private key is enough: public keys are public, so the other one counts as seen.
             for public, agreed in agreements.get(token, ()):
                 self._learn(agreed, FromKeys(token, public))
             for box in self.locked.pop(token, ()):
@@ -238,10 +240,15 @@ class View:
 def _resolve_vectors(
     vectors: Sequence[KnownVector], coalition: Collection[Party], weighted: Mapping[Any, int]
 ) -> list[KnownVector]:
-    """Returns vectors in which all that parties brought is of one kind, given who has entries that were weighted.
+    """Returns vectors in which each party's contribution is of one kind, either weighted or not.
 
-    Whoever sees a vector only without its weight may take it as it is. To see it with and without is not linear, for
-    the one is a product of the other and of an unknown; but members know their own.
+    If a vector is seen only without its weight, it can be taken as the input itself. A vector seen both with and
+    without its weight is not linear, because one is the other times an unknown. Members know their own weights.
+
+    Args:
+        vectors: The vectors.
+        coalition: The members.
+        weighted: The owners of vectors that were multiplied by a weight, with the number of entries.
     """
     kinds: dict[Any, set[str]] = defaultdict(set)
     for known in vectors:
@@ -256,7 +263,7 @@ def _resolve_vectors(
             who = " and ".join(sorted(coalition)) or "an eavesdropper"
             raise NotLinear(
                 f"{who} would see the vector of {party} with its weight and without, so that what they see is not "
-                f"linear and the audit does not guess what that shows; send one of the two"
+                f"linear and the audit does not guess what that shows; try: send one of the two"
             )
     if not plain:
         return list(vectors)
@@ -266,11 +273,12 @@ def _resolve_vectors(
     ]
 
 
-# --- what is in a box ----------------------------------------------------------------------------------------------
+# --- contents of a box ---------------------------------------------------------------------------------------------
 
 
 def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-    """Yields every byte string in a box, with the path to it: those of a message, or all of it if it is none."""
+    """Yields every byte string in a box with its path: the fields of a message, or the whole content if it is no
+    message."""
     if not world.knows(plaintext):
         try:
             yield from byte_strings(msgspec.msgpack.decode(plaintext))
@@ -281,7 +289,7 @@ def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], 
 
 
 def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-    """Yields every byte string inside a decoded message, in the keys of tables too, with the path to it."""
+    """Yields every byte string in a decoded message, including table keys, with its path."""
     if isinstance(value, bytes):
         yield path, value
     elif isinstance(value, msgspec.msgpack.Ext):

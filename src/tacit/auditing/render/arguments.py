@@ -1,4 +1,4 @@
-"""Statements of arguments: what is proved of every coalition of a size."""
+"""Statements of arguments: what is proved about every coalition of a size."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, Callable[[Facts], str]] = {
 
 
 def _who(facts: Facts) -> str:
-    """Returns whom an argument is about. With a server, one fewer may be with it."""
+    """Returns the coalitions that an argument is about. With the server, they have one party fewer."""
     size = facts["size"]
     parties = f"any {size} of {facts['parties']} parties" if size > 1 else "single parties"
     if not facts["server"]:

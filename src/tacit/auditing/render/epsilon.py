@@ -10,11 +10,11 @@ PROOFS = {
     BoundKind.GAUSSIAN: "the exact ε of Gaussian noise, with the difference to discrete noise added",
     BoundKind.NOTHING_SEEN: "the coalition sees nothing that depends on the data",
 }
-"""What proves a bound, in words."""
+"""What proves a bound, in a few words."""
 
 
 def describe_epsilon(reports: Sequence[Report]) -> str:
-    """Returns what the noise is worth against the coalition that it hides least from; nothing without noise."""
+    """Returns the ε that the noise gives against the coalition that learns most; an empty text without noise."""
     most = max(reports, key=lambda report: report.epsilon or 0.0)
     if most.epsilon_bound is None:
         return ""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tacit.auditing.findings import plain_remarks
+from tacit.auditing.render.formulas import list_terms
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.recipes import describe_recipe
@@ -48,7 +49,8 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
 
 
 def describe_subject(protocol: Protocol, terms: Terms) -> dict[str, Any]:
-    """Returns what was audited, as plain data: the protocol, its settings, whom it trusts and what its paper claims."""
+    """Returns what was audited as plain data: the protocol, its settings, its trust assumptions and its paper's
+    claims."""
     return {
         "protocol": protocol.name,
         "summary": protocol.summary,
@@ -97,7 +99,7 @@ def describe_report(report: Report) -> dict[str, Any]:
                 "in_words": str(describe_recipe(recipe)),
                 "recipe": [
                     {"factor": str(factor), "of": [{"times": times, "what": what} for times, what in parts]}
-                    for factor, parts in recipe.steps()
+                    for factor, parts in list_terms(recipe)
                 ],
             }
             for victim, recipe in report.exposed.items()

@@ -8,6 +8,7 @@ from tacit.auditing.render.recipes import join_names
 from tacit.auditing.render.sparse import describe_entries, render_selections
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
+from tacit.core.errors import ErrorText
 from tacit.core.protocol import Settings
 from tacit.core.protocol_facts import PrivacyArgument, Remedy
 from tacit.core.suite import Party
@@ -23,7 +24,7 @@ def _describe_too_long(note: Remark) -> str:
     if not name:
         return not_audited
     statement = render_argument(name, dict(note.parameters), note["statement"])
-    return f"{not_audited}; known without (docs/arguments.md, {name}): {statement}"
+    return f"{not_audited}; known without (docs/claims.md, {name}): {statement}"
 
 
 def _describe_static_exposure(note: Remark) -> str:
@@ -74,15 +75,15 @@ NOTES: Sentences = {
 
 
 def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
-    """Returns why settings are refused, and what to do.
+    """Returns why settings are refused, and what to change.
 
     Args:
-        report: the report that shows the exposure.
-        settings: the settings that are refused.
-        missing: the parties that drop out in the worst case, if the exposure needs that.
+        report: The report that shows the exposure.
+        settings: The refused settings.
+        missing: The parties that drop out in the worst case, if the exposure needs that.
     """
     if len(report.parties) == 2:
-        return "the average of two parties shows each the other's vector; add a party, or pass allow_leaks=True"
+        return "the average of two parties shows each the other's vector; try: add a party"
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
     cure = _describe_cure(settings.remedy(dropouts=bool(missing)))
@@ -92,44 +93,41 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
     known = f" once it knows {join_names(report.known_draws)}" if report.known_draws else ""
-    return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}, as the report says; "
-        f"use {cure}, or pass allow_leaks=True to go on knowingly"
-    )
+    return f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}; try: {cure}"
 
 
 def render_unaudited(note: Remark) -> str:
-    """Returns why settings are refused that nothing is known about, and what to do.
+    """Returns why settings are refused that were neither audited nor proved safe, and what to do.
 
     Args:
-        note: the note that says why there was no audit.
+        note: The note that says why there was no audit.
     """
-    why, cure = render_note(note), "a protocol that can be audited"
+    why, cure = ErrorText.parse(render_note(note)).message, "use a protocol that can be audited (see tacit plan)"
     if note.code is NoteCode.TOO_LONG:
-        why = "not audited, because an audit would take long and no argument (docs/arguments.md) covers these settings"
-        cure = "smaller or other settings"
-    return f"{why}; use {cure} (see tacit plan), or pass allow_leaks=True to go on without knowing what is shown"
+        why = "not audited, because an audit would take long and no argument (docs/claims.md) covers these settings"
+        cure = "use smaller or other settings (see tacit plan)"
+    return f"{why}; try: {cure}"
 
 
 def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Settings) -> str:
-    """Returns why settings are refused that an argument says to leak, and what to do.
+    """Returns why settings are refused that leak according to an argument, and what to change.
 
     Args:
-        protocol: the name of the protocol.
-        argument: the argument.
-        settings: the settings that are refused.
+        protocol: The name of the protocol.
+        argument: The argument.
+        settings: The refused settings.
     """
     statement = render_argument(argument.name, argument.facts, argument.statement)
     return (
-        f"{protocol} would show vectors (docs/arguments.md, {argument.name}): {statement}; use "
-        f"{_describe_cure(settings.remedy(dropouts=False))}, or pass allow_leaks=True to go on knowingly"
+        f"{protocol} would show vectors (docs/claims.md, {argument.name}): {statement}; try: "
+        f"{_describe_cure(settings.remedy(dropouts=False))}"
     )
 
 
 def _describe_cure(remedy: Remedy | None) -> str:
     if remedy is None:
-        return "other settings (see tacit plan)"
-    return f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
+        return "use other settings (see tacit plan)"
+    return f"use a larger {remedy.option}" if remedy.value is None else f"use {remedy.option}={remedy.value!r}"
 
 
 def render_preflight(protocol_server: bool, adversary: int, notes: Sequence[Remark]) -> list[str]:

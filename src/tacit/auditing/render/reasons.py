@@ -1,11 +1,11 @@
-"""Reasons of proposals: what proposed settings are chosen for, in a few words."""
+"""Reasons of proposals: what the proposed settings are meant for, in a few words."""
 
 from tacit.auditing.findings import Remark, Sentences
 from tacit.core.protocol_facts import ReasonCode
 
 
 def render_reason(reason: Remark) -> str:
-    """Returns what settings are chosen for, in a few words."""
+    """Returns what proposed settings are meant for, in a few words."""
     return REASONS[reason.code](reason)
 
 

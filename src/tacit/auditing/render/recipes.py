@@ -1,4 +1,4 @@
-"""Recipes in words: what a coalition takes, and what it takes off, to be left with somebody's vector."""
+"""Recipes in words: the messages and masks that a coalition adds and subtracts to recover a party's vector."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,24 +9,26 @@ from typing import NamedTuple
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece, Source, SumRecipe
 from tacit.auditing.engine.views import FromShares, KnownVector, View
+from tacit.auditing.render.formulas import list_terms
 from tacit.auditing.symbolic.forms import ONE
 from tacit.auditing.symbolic.suite import Agreed, Made
 from tacit.core.average import format_count
 from tacit.core.suite import Party
 
 MOST_LINES = 6
-"""Lines of a recipe that are written out; there can be thousands."""
+"""The largest number of lines of a recipe that are written out. A recipe can have thousands."""
 MOST_MASKS = 2
-"""Kinds of masks that are told apart in one line."""
+"""The largest number of kinds of masks that are distinguished in one line."""
 MOST_NAMES = 5
-"""Names that are written out where many did the same."""
+"""The largest number of parties that are named where many did the same."""
 
 
 class Ingredient(NamedTuple):
-    """What something that is known is: of whom, and the rest of it in words. Those that differ in whom go together."""
+    """Description of one known vector: its owner, and words around the owner's name. Equal words are merged over
+    owners."""
 
     whose: Party
-    """The party that stands before, or within, the words."""
+    """The party whose name stands between `before` and `after`."""
     before: str
     after: str
     mask: bool = False
@@ -34,15 +36,15 @@ class Ingredient(NamedTuple):
 
 @dataclass(frozen=True)
 class RecipeText:
-    """A recipe as somebody would tell it."""
+    """A recipe in words."""
 
     victim: Party
     uses: str
-    """What it is worked out from, in one phrase."""
+    """The vectors that the recipe uses, in one phrase."""
     lines: tuple[str, ...]
-    """What is added and subtracted, the first of it without a sign."""
+    """The terms that are added and subtracted. The first one has no sign."""
     more: int
-    """How many lines were left out."""
+    """Number of lines that were left out."""
 
     def __str__(self) -> str:
         rest = f", and {self.more} more" if self.more else ""
@@ -50,13 +52,13 @@ class RecipeText:
 
 
 def describe_recipe(recipe: Recipe | SumRecipe | Together) -> RecipeText:
-    """Returns how a recipe recovers its victim's vector, in words."""
+    """Returns in words how a recipe recovers its victim's vector."""
     if isinstance(recipe, Recipe):
         pieces = sorted(recipe.pieces[min(recipe.pieces)], key=lambda piece: piece.factor < 0)
         lines = [_line(recipe.view, piece) for piece in pieces]
         uses = _uses(recipe.view, [part for piece in pieces for part in piece.parts])
     else:
-        steps = sorted(recipe.steps(), key=lambda step: step[0] < 0)
+        steps = sorted(list_terms(recipe), key=lambda step: step[0] < 0)
         lines = [(factor, what) for factor, parts in steps for _, what in parts]
         count = len(steps)
         uses = (
@@ -69,7 +71,7 @@ def describe_recipe(recipe: Recipe | SumRecipe | Together) -> RecipeText:
 
 
 def _line(view: View, piece: RecipePiece) -> tuple[Fraction, str]:
-    """Returns a factor, and what it is a multiple of."""
+    """Returns a factor, and a description of the sum that it multiplies."""
     factor, parts = piece.factor, piece.parts
     if len(parts) == 1 or all(part.times == parts[0].times for part in parts):
         factor, parts = factor * parts[0].times, tuple(Part(1, part.source, part.place) for part in parts)
@@ -87,7 +89,7 @@ def _line(view: View, piece: RecipePiece) -> tuple[Fraction, str]:
 
 
 def _describe_masks(masks: Sequence[tuple[str, list[Party], str]]) -> str:
-    """Returns which masks are taken off, or put back on where they had been taken off twice."""
+    """Returns which masks are removed, or added again where they were removed twice."""
     if len(masks) > MOST_MASKS:
         return f", with {sum(len(whose) for _, whose, _ in masks)} masks taken off that it can compute"
     told = _and([f"{before}{join_names(whose)}{after}" for before, whose, after in masks])
@@ -95,7 +97,7 @@ def _describe_masks(masks: Sequence[tuple[str, list[Party], str]]) -> str:
 
 
 def ingredient(view: View, source: Source) -> Ingredient:
-    """Returns what one thing that is known is."""
+    """Returns the description of one known vector or number."""
     if not isinstance(source, KnownVector):
         if source == ONE:
             return Ingredient("", "1", "")
@@ -125,7 +127,7 @@ def _mask(view: View, token: bytes) -> Ingredient:
 
 
 def _uses(view: View, parts: Sequence[Part]) -> str:
-    """Returns what a recipe is worked out from, in one phrase."""
+    """Returns the vectors that a recipe uses, in one phrase."""
     known = [part.source for part in parts]
     messages = sum(isinstance(each, KnownVector) and not each.is_mask for each in known)
     masks = sum(isinstance(each, KnownVector) and each.is_mask for each in known)
@@ -136,7 +138,7 @@ def _uses(view: View, parts: Sequence[Part]) -> str:
 
 
 def join_names(names: Iterable[Party]) -> str:
-    """Returns names as people say them, a few at most."""
+    """Returns a list of names in words; of many names, only some."""
     several = sorted(set(names), key=lambda name: (len(name), name))
     if len(several) > MOST_NAMES:
         return f"{', '.join(several[: MOST_NAMES - 1])} and {len(several) - MOST_NAMES + 1} others"

@@ -39,15 +39,15 @@ BASES = {
 
 
 def describe_selections(exposure: EntryExposure) -> str:
-    """Returns which selections an audit covered, for whoever quotes its result."""
+    """Returns which selections of entries an audit covered."""
     kinds = "sampled selections" if exposure.basis is PatternBasis.SAMPLED else "kinds of selections"
     return f"{format_count(exposure.patterns, kinds[:-1], kinds)} for all {exposure.length:,} entries"
 
 
 def render_selections(remark: Remark) -> str:
-    """Returns how selections were counted, and what is left of the risk where nobody is exposed, without a full stop.
+    """Returns how selections were counted, and the remaining risk if nobody is exposed, without a full stop.
 
-    The parameters are `basis`, `length`, `probability` and `most`, the largest of all coalitions.
+    The parameters of the remark are `basis`, `length`, `probability` and `most`, the largest of all coalitions.
     """
     basis, length = PatternBasis(remark["basis"]), f"{remark['length']:,}"
     if basis is PatternBasis.VECTORS:

@@ -1,7 +1,7 @@
 """Sentences of an audit: verdict, assumptions, gaps and next steps.
 
-A table without exposures reads as "private" to a reader who does not know what was asked. So every view of an audit, on
-paper, on a page or in a terminal, ends with these sentences.
+A table without exposures alone reads as "private", whatever the question was. So every view of an audit, on paper, on a
+page or in a terminal, ends with these sentences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from tacit.core.average import format_count
 from tacit.core.suite import ONLOOKER, SERVER, Party
 
 MOST_NAMED = 6
-"""Parties up to which each is named in a sentence."""
+"""The largest number of parties that a sentence names."""
 
 ANONYMITY_SET = "anonymity set"
 BITS = "bits of an entry"
@@ -58,7 +58,7 @@ HEADLINES = {
 }
 DRIFT_CONDITION = "as long as models drift"
 UNAVERAGED = {Verdict.LEAKS_BY_DESIGN: "everybody, to whoever has the data", Verdict.HOLDS: "nobody"}
-"""Exposure in a few words where nobody averages: all data in one place, or everybody alone."""
+"""Exposure in a few words where no protocol averages: all data in one place, or every party alone."""
 ATTACK_VERDICTS = {AttackVerdict.BROKEN: "broken", AttackVerdict.NOT_BROKEN_BY_THIS: "not broken by this"}
 CLAIM_VERDICTS = {
     ClaimVerdict.NOT_APPLICABLE: "",
@@ -107,12 +107,12 @@ def render_heading(summary: Summary) -> str:
 
 
 def describe_part(rounds: int, of_rounds: int) -> str:
-    """Returns which of all rounds were analysed, if only the first ones were."""
+    """Returns which of all rounds were analysed, if not all were."""
     return f"the first {rounds} of {of_rounds} rounds" if rounds > 1 else f"the first of {of_rounds} rounds"
 
 
 def render_verdict(summary: Summary, *, assumptions_follow: bool = False) -> str:
-    """Returns the sentences of a verdict; they point at the assumptions only where these follow."""
+    """Returns the sentences of a verdict. They refer to the assumptions only if these follow."""
     within = ""
     if summary.part is not None:
         within = f"Analysed: {describe_part(*summary.part)}, and no others. "
@@ -139,7 +139,7 @@ def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
 def _explain_undecided(summary: Summary) -> str:
     if summary.undecided is not None:
         return render_undecided(summary.undecided)
-    # There are several rounds here: a single round leaves nothing to compare.
+    # There are several rounds here, because a single round leaves nothing to compare.
     unsure = max(summary.reports, key=lambda report: len(report.unsure))
     return (
         f"With {len(unsure.parties)} parties the analysis cannot compute what is known of vectors that drift or have "
@@ -149,7 +149,7 @@ def _explain_undecided(summary: Summary) -> str:
 
 
 def render_undecided(reason: Remark) -> str:
-    """Returns why a verdict is undecided, if the reports do not say it."""
+    """Returns why a verdict is undecided, if the reports do not contain the reason."""
     if reason.code is UndecidedCode.APP_NOT_READ:
         given = [f"--set {name}=…" for name in reason["settable"]]
         cure = f"set it: {' '.join(given)}" if given else "change the app so that its source says it"
@@ -179,7 +179,7 @@ def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report]) -> 
 
 
 def _explain_others(reports: Sequence[Report]) -> str:
-    """Returns what others learn beside the only coalition that recovers a vector."""
+    """Returns what other coalitions learn besides the only one that recovers a vector."""
     late = [report for report in reports if report.at_worst and not report.worst.victims]
     if late:
         others = name_coalition(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
@@ -193,7 +193,7 @@ def name_seed(report: Report) -> str:
 
 
 def describe_worse_seed(report: Report) -> str:
-    """Returns what the worst seed exposes, if it is worse than that of a report."""
+    """Returns what the worst seed exposes, if it exposes more than the seed of a report."""
     worst = report.worst_other_seed
     if worst is None:
         return ""
@@ -245,7 +245,7 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
 
 
 def summarize_exposure(reports: Sequence[Report]) -> str:
-    """Returns in a few words who is exposed to the worst of some coalitions, with the worst seed that was tried."""
+    """Returns in a few words which parties the worst coalition exposes, with the worst seed that was tried."""
     worst = max(reports, key=lambda report: len(report.worst.victims))
     if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)
@@ -256,7 +256,7 @@ def summarize_exposure(reports: Sequence[Report]) -> str:
 
 
 def render_run(summary: Summary) -> str:
-    """Returns in a few words who is exposed in a run, with the conditions of that."""
+    """Returns in a few words which parties are exposed in a run, and under which conditions."""
     drifting = f", {DRIFT_CONDITION}" if summary.needs_drift else ""
     within = f", in {describe_part(*summary.part)}" if summary.part is not None else ""
     return f"{summarize_exposure(summary.reports)}{drifting}{within}"
@@ -284,7 +284,7 @@ def render_headline(coalition: Sequence[Party], victims: Mapping[Party, int], ro
 
 
 def describe_coverage(coverage: Coverage) -> str:
-    """Returns what an audit covered, for whoever quotes its result."""
+    """Returns what an audit covered."""
     if coverage.rounds_analysed < coverage.rounds:
         rounds = f"{coverage.rounds_analysed} of {coverage.rounds} rounds"
     else:

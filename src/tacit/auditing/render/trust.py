@@ -1,4 +1,4 @@
-"""Sentences about trust: whom a protocol trusts with what, for those who have to sign for it."""
+"""Sentences about trust: which parties a protocol trusts, and with what."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ EVERYWHERE = (
 
 
 def describe_trust(protocol: Protocol, terms: Terms) -> tuple[str, ...]:
-    """Returns who is taken to do what, and what they may know."""
+    """Returns what each role is trusted to do, and what it may learn."""
     return (*_by(protocol, terms), *EVERYWHERE)
 
 

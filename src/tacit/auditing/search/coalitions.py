@@ -1,9 +1,9 @@
-"""Coalitions of a size, and the few that stand for all of them by symmetry.
+"""Coalitions of one size, and the few that represent all of them by symmetry.
 
-A coalition of size n has n parties or, where there is a server, the server and n - 1 parties. If parties change places
-and the settings stay the same, a coalition learns what the one in its place learnt before. So one coalition of each
-orbit has to be audited. `Terms.ties` says what counts as the same; `tacit.designs.symmetry` finds the permutations that
-keep it.
+A coalition of size n has n parties or, where there is a server, the server and n − 1 parties. If an exchange of parties
+leaves the settings unchanged, a coalition learns the same as its image under the exchange. So only one coalition of
+each orbit is audited. `Terms.ties` defines what must stay unchanged; `tacit.designs.symmetry` finds the permutations
+that keep it.
 """
 
 import math
@@ -27,17 +27,17 @@ from tacit.runtime.simulation.faults import Fault
 SAMPLE = 64
 """Size of a random sample, where there are too many coalitions."""
 MOST_COALITIONS = 256
-"""Coalitions of several parties that are analysed, at most, for one size."""
+"""The largest number of coalitions of several parties that are analysed for one size."""
 Ints: TypeAlias = NDArray[np.int64]
 
 MOST_KINDS = 100_000
-"""Kinds of coalitions, at most, of which one each is audited."""
+"""The largest number of kinds of coalitions. One of each kind is audited."""
 MOST_MOVES = 20_000
-"""Permutations that are enumerated, at most."""
+"""The largest number of permutations that are enumerated."""
 MOST_IMAGES = 50_000_000
-"""Images of coalitions under permutations that are computed, at most."""
+"""The largest number of images of coalitions under permutations that are computed."""
 MOST_SETS = 3_000_000
-"""Coalitions that are enumerated at once, at most."""
+"""The largest number of coalitions that are enumerated at once."""
 
 
 class CoalitionKind(NamedTuple):
@@ -46,7 +46,7 @@ class CoalitionKind(NamedTuple):
     coalition: tuple[Party, ...]
     """One of these coalitions."""
     many: int
-    """Number of these coalitions."""
+    """Number of coalitions of this kind."""
 
 
 def list_coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> Iterator[tuple[Party, ...]]:
@@ -64,7 +64,8 @@ def count_coalitions(protocol: Protocol, parties: Sequence[Party], size: int) ->
 
 
 def sample_coalitions(protocol: Protocol, parties: Sequence[Party], size: int, most: int) -> list[tuple[Party, ...]]:
-    """Returns all coalitions of a size or, if there are more than `most`, a random sample, half with the server."""
+    """Returns all coalitions of a size. If there are more than `most`, returns a random sample, half of it with the
+    server."""
     if count_coalitions(protocol, parties, size) <= most:
         return list(list_coalitions(protocol, parties, size))
     entropy = SeededEntropy("coalitions", len(parties), size)
@@ -77,7 +78,7 @@ def sample_coalitions(protocol: Protocol, parties: Sequence[Party], size: int, m
 
 @dataclass(frozen=True)
 class CoalitionSample:
-    """Coalitions to analyse of one size."""
+    """The coalitions of one size to analyse."""
 
     size: int
     kinds: tuple[CoalitionKind, ...]
@@ -87,19 +88,19 @@ class CoalitionSample:
 
     @property
     def covered(self) -> int:
-        """Number of coalitions that these stand for."""
+        """Number of coalitions that are represented."""
         return sum(kind.many for kind in self.kinds)
 
     @property
     def exhaustive(self) -> bool:
-        """Whether these stand for all coalitions of the size."""
+        """Whether all coalitions of the size are represented."""
         return self.covered >= self.coalitions
 
 
 def choose_coalitions(scope: Scope, size: int, most: int) -> CoalitionSample:
     """Returns the coalitions of a size to analyse: one of each kind, or a random sample.
 
-    If there are more kinds than `most`, a few dozen say as much as a thousand.
+    If there are more kinds than `most`, the sample is small, because a few dozen show as much as a thousand.
     """
     kinds = representative_coalitions(scope, size, most)
     if kinds is None:
@@ -111,7 +112,7 @@ def choose_coalitions(scope: Scope, size: int, most: int) -> CoalitionSample:
 def choose_by_size(scope: Scope, adversary: int) -> list[CoalitionSample]:
     """Returns the coalitions to analyse: single parties and the server, and those of the adversary's size.
 
-    Single parties, and the server, are always all analysed. Of larger coalitions there may be too many.
+    Single parties and the server are always all analysed. There may be too many larger coalitions.
     """
     return [
         choose_coalitions(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
@@ -122,12 +123,12 @@ def choose_by_size(scope: Scope, adversary: int) -> list[CoalitionSample]:
 def coalitions_in_question(
     protocol: Protocol, parties: Sequence[Party], coalition: Iterable[Party] | None, size: int | None
 ) -> list[tuple[Party, ...]]:
-    """Returns the coalition that was named, or every one of a size; each party alone, and the server, by default.
+    """Returns the given coalition, or all of a size; by default each single party and the server.
 
-    Raises ConfigError if there is none of that size, or both were given.
+    Raises ConfigError if there is no coalition of that size, or if both arguments are given.
     """
     if coalition is not None and size is not None:
-        raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
+        raise ConfigError("coalition names one, and coalition_size is for all of a size; try: give one of the two")
     if coalition is not None:
         return [resolve_members(coalition, parties)]
     if size is not None and (not is_count(size) or size >= len(parties)):
@@ -139,11 +140,11 @@ def coalitions_in_question(
 
 
 def find_symmetry(scope: Scope) -> Symmetry:
-    """Returns which parties can change places without changing the audit; none, if that is not certain.
+    """Returns which parties can be exchanged without changing the audit; none if that is uncertain.
 
-    Parties that a fault names stay in place. Chance, the order of messages, other coroutines and given vectors make
-    every party different. `Terms.ties` is believed only of shipped protocols, whose ties tests check: the code of
-    others may treat a place otherwise than their terms say.
+    Parties that a fault names are fixed. Sampling, the order of messages, stand-in coroutines and given vectors make
+    every party different. `Terms.ties` is trusted only for shipped protocols, whose ties are tested: the code of others
+    may treat a place differently from what their terms say.
     """
     n, ties = len(scope.parties), scope.terms.ties() if is_shipped(scope.protocol) else None
     named = {place for fault in scope.faults for place in _places(scope, fault)}
@@ -164,14 +165,14 @@ def _places(scope: Scope, fault: Fault) -> list[int]:
 
 
 def _treats_alike(fault: Fault) -> bool:
-    """Says whether a fault befalls all those alike whom it does not name."""
+    """Says whether a fault affects all parties that it does not name in the same way."""
     return fault.action in ("drop", "silence") and fault.number is None and fault.chance == 1.0
 
 
 def representative_coalitions(scope: Scope, size: int, most: int = MOST_KINDS) -> list[CoalitionKind] | None:
-    """Returns one coalition of each kind, as many parties or the server with one fewer, and how many there are of it.
+    """Returns one coalition of each kind with the size of the kind; a coalition may include the server.
 
-    None if there are more kinds than `most`, or it would take too long to tell them apart.
+    Returns None if there are more kinds than `most`, or if telling them apart would take too long.
     """
     return group_coalitions(scope.protocol, scope.parties, find_symmetry(scope), size, most)
 
@@ -179,7 +180,8 @@ def representative_coalitions(scope: Scope, size: int, most: int = MOST_KINDS) -
 def group_coalitions(
     protocol: Protocol, parties: Sequence[Party], alike: Symmetry, size: int, most: int = MOST_KINDS
 ) -> list[CoalitionKind] | None:
-    """Returns one coalition of each kind under some symmetry; those with the server first, which nobody replaces."""
+    """Returns one coalition of each kind under a symmetry. Those with the server are first, because it is never
+    exchanged."""
     asked: list[tuple[tuple[Party, ...], int]] = [((SERVER,), size - 1)] if protocol.server is not None else []
     if size < len(parties):
         asked.append(((), size))
@@ -193,10 +195,11 @@ def group_coalitions(
 
 
 def _sets(alike: Symmetry, size: int, most: int) -> list[tuple[list[int], int]] | None:
-    """Returns one set of places of each kind, and how many there are; None if that is too many, or takes too long.
+    """Returns one set of places of each kind, and the size of the kind; None if there are too many, or it takes too
+    long.
 
-    What matters of a set is how many members it has in each class. So it is written as a sorted row of classes, each as
-    often as it has members there.
+    Only the number of members in each class matters. So a set is written as a sorted row of classes, each repeated as
+    often as the set has members in it.
     """
     sizes = np.array([len(members) for members in alike.classes])
     of = {place: number for number, members in enumerate(alike.classes) for place in members}
@@ -219,7 +222,7 @@ def _sets(alike: Symmetry, size: int, most: int) -> list[tuple[list[int], int]] 
 
 
 def _expand_row(alike: Symmetry, row: Sequence[int], turns: int) -> tuple[list[int], int]:
-    """Returns the first set with so many members in each class, and how many sets there are like it."""
+    """Returns the first set with the given number of members in each class, and the number of such sets."""
     places: list[int] = []
     count = turns
     for number in dict.fromkeys(row):
@@ -230,7 +233,7 @@ def _expand_row(alike: Symmetry, row: Sequence[int], turns: int) -> tuple[list[i
 
 
 def _count(sizes: Ints, size: int) -> int:
-    """Returns how many rows there are."""
+    """Returns the number of rows."""
     ways = [1] + [0] * size
     for room in sizes.tolist():
         ways = [sum(ways[taken - more] for more in range(min(room, taken) + 1)) for taken in range(size + 1)]
@@ -238,7 +241,7 @@ def _count(sizes: Ints, size: int) -> int:
 
 
 def _rows(sizes: Ints, size: int) -> Iterator[tuple[int, ...]]:
-    """Yields every sorted row in which no class is more often than it has members."""
+    """Yields every sorted row that contains no class more often than the class has members."""
     if (sizes == 1).all():
         yield from combinations(range(len(sizes)), size)
         return
@@ -257,7 +260,7 @@ def _rows(sizes: Ints, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _group(turns: Sequence[Permutation], length: int) -> Ints | None:
-    """Returns every permutation that some make up, or None if they are too many."""
+    """Returns all permutations that some of them generate; None if there are too many."""
     tables = [np.array(turn) for turn in turns]
     start = np.arange(length)
     found, fresh = {start.tobytes(): start}, [start]
@@ -274,9 +277,10 @@ def _group(turns: Sequence[Permutation], length: int) -> Ints | None:
 
 
 def _by_group(group: Ints, sizes: Ints, size: int) -> tuple[Ints, Ints] | None:
-    """Returns the least row of each kind, and how many there are of it: member by member, each row moved every way.
+    """Returns the least row of each kind and the size of the kind, by applying every permutation to rows, member by
+    member.
 
-    Any set is alike to one that has the least row of a smaller set in it, so only those are made larger.
+    Any set is equivalent to one that extends the least row of a smaller set, so only least rows are extended.
     """
     classes, scale = len(sizes), None
     rows, counts = np.empty((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)
@@ -295,7 +299,7 @@ def _by_group(group: Ints, sizes: Ints, size: int) -> tuple[Ints, Ints] | None:
             some = codes[start : start + stride, None] // scale % classes
             moved = np.sort(group[:, some], axis=2) @ scale
             least[start : start + stride] = moved.min(axis=0)
-            # As many moves lead to the least row as leave it where it is.
+            # The number of permutations that lead to the least row equals the number that fix it.
             ways[start : start + stride] = len(group) // (moved == moved.min(axis=0)).sum(axis=0)
         codes, first = np.unique(least, return_index=True)
         rows, counts = codes[:, None] // scale % classes, ways[first]
@@ -303,8 +307,8 @@ def _by_group(group: Ints, sizes: Ints, size: int) -> tuple[Ints, Ints] | None:
 
 
 def _by_turns(turns: Sequence[Permutation], sizes: Ints, size: int) -> tuple[Ints, Ints]:
-    """Returns the same, of all rows written out and joined to where each permutation takes them."""
-    from scipy.sparse import coo_array  # slow to import, and most groups are small enough to do without
+    """Returns the same by enumerating all rows and joining each to its images under the generators."""
+    from scipy.sparse import coo_array  # Slow to import, and not needed for small groups, which are the most frequent.
     from scipy.sparse.csgraph import connected_components
 
     rows = np.array(list(_rows(sizes, size)), dtype=np.int64)

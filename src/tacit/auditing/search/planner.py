@@ -33,70 +33,79 @@ from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
-"""Coalitions that are audited for each proposal, fewer the more a round takes. If there are more, and not of a few
-kinds, some are drawn at random."""
+"""The largest number of coalitions audited for each proposal, and the largest total work, by which there are fewer if a
+round takes much work. If there are more coalitions, and too many kinds, some are sampled."""
 MOST_RUN = 3
-"""Rounds that are audited where every one has to be run."""
+"""The largest number of audited rounds, if each has to be run."""
 MEASURED = (64, 576)
-"""Lengths of the vectors on which costs are measured. Bytes grow in proportion, so two of them say it all."""
+"""Lengths of the vectors on which costs are measured. Bytes grow linearly with the length, so two lengths are
+enough."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Settings, what they cost, and what the audit says of them."""
+    """Proposed settings with their cost and the verdict of the audit."""
 
     protocol: str
     options: dict[str, Any]
     reason: Remark
-    """What the options are chosen for."""
+    """What the settings are meant for."""
     bytes_per_party: float
-    """Sent and received by a party in a round, on average."""
+    """Bytes that a party sends and receives in a round, on average."""
     most_bytes: float
-    """Those of the party that has most."""
+    """Bytes of the party with the most traffic."""
     verdict: Verdict
     """Verdict on all coalitions of the plan's size: `HOLDS`, `NOTHING_FOUND` if not everything was analysed, `EXPOSED`,
     `EXPOSED_IN_WORST_CASE`, `LEAKS_BY_DESIGN` or `NOT_AUDITED`."""
     coverage: PlanCoverage
     """Part of all coalitions and rounds that was analysed."""
     leaking: int
-    """To how many coalitions somebody is exposed, even if models change."""
+    """Number of coalitions that expose some party even if models drift."""
     safe_rounds: int
-    """After how many rounds nobody would be exposed yet if models stood still."""
+    """Number of rounds after which nobody would be exposed if models were static."""
     smallest_group: int
-    """T: how many parties there are, at least, behind any sum that could be singled out if they did."""
+    """Anonymity set T if models were static: the fewest parties in any sum that a coalition can single out."""
     argument: str = ""
-    """The name of the argument by which it holds for coalitions and rounds that were not looked at."""
+    """Name of the argument that covers the coalitions and rounds that were not analysed; empty if none does."""
     company: int = 1
-    """By the noise of how many σ is counted: of those behind all that any coalition sees, in the smallest rounds that
-    settings allow. 1 if it sees vectors one by one, or if over several rounds others pass on what it did not see."""
+    """Number of parties whose noise counts for σ: the fewest contributors to anything that a coalition sees, in the
+    smallest rounds that the settings allow. It is 1 if a coalition sees single vectors, or if over several rounds
+    others pass on values that it did not see."""
     ending: float = 1.0
-    """Which part of the rounds is expected to end with an average, if parties drop out as the plan has it."""
+    """Expected part of the rounds that end with an average, with the plan's dropouts."""
     sigma: float = 0.0
-    """The noise that each party must add for the plan's (ε, δ), by the noise of so many: as a multiple of how far one
-    sample, or one user, can move its vector."""
+    """Standard deviation of the noise that each party must add for the plan's (ε, δ), if `company` parties add noise.
+    It is a multiple of the distance by which one sample, or one user, can move a vector."""
 
     needs_drift: bool = False
-    """Whether the verdict holds only as long as models drift, and not if they are static."""
+    """Whether the verdict holds only if models drift, and not if they are static."""
 
     @property
     def why(self) -> str:
-        """What the options are chosen for, in a few words."""
+        """What the settings are meant for, in a few words."""
         return render_reason(self.reason)
 
     @property
     def holds(self) -> bool:
-        """Whether nobody is exposed to any coalition, as long as models drift."""
+        """Whether no coalition exposes a party if models drift."""
         return self.verdict is Verdict.HOLDS
 
     @property
     def fine(self) -> bool:
-        """Whether no exposure was found, as long as models drift."""
+        """Whether no exposure was found if models drift."""
         return self.verdict.clear
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Proposals for a consortium: what holds, then what nothing was found in, then the rest; the cheapest first."""
+    """Proposals for a consortium: verdicts that hold first, then those where nothing was found, then the rest; each by
+    cost.
+
+    >>> import tacit
+    >>> plan = tacit.plan(4, rounds=2, dropout=0)
+    >>> plan.proposals[0].verdict.value
+    'holds'
+    """
 
     parties: int
     coalition_size: int
@@ -107,9 +116,9 @@ class Plan:
     epsilon: float
     delta: float
     sigma: float
-    """The noise that each party must add for (ε, δ) over all rounds, if any so many collude and all others are in one
-    sum: the standard deviation, as a multiple of how far one sample, or one user, can move its vector. What it takes in
-    each of the proposals is said there."""
+    """Noise that each party must add for (ε, δ) over all rounds if `coalition_size` parties collude and all others are
+    in one sum. It is a standard deviation, as a multiple of the distance by which one sample, or one user, can move a
+    vector. Each proposal has its own value too."""
 
     def __repr__(self) -> str:
         proposals = "; ".join(
@@ -130,20 +139,28 @@ def plan(
     delta: float = 1e-5,
     progress: Progress = ignore_progress,
 ) -> Plan:
-    """Returns protocols and settings to run, each with its cost and verdict, the best first.
+    """Proposes protocols and settings for a number of parties, each with its cost and verdict, the best first.
 
     Args:
-        parties: number of parties, at least 3.
-        coalition_size: number of parties that may collude; with the server, one fewer.
-        rounds: number of rounds in which they average.
-        dropout: probability with which each party drops out of each round.
-        entries: length of their vectors.
-        epsilon: ε of differential privacy for which the noise is computed.
-        delta: δ of differential privacy for which the noise is computed.
-        progress: called with each step and the fraction that is done.
+        parties: The number of parties, at least 3.
+        coalition_size: The number of parties that may collude; with the server, one fewer.
+        rounds: The number of rounds in which they average.
+        dropout: The probability with which each party drops out of each round.
+        entries: The length of their vectors.
+        epsilon: The ε of differential privacy for which the noise is computed.
+        delta: The δ of differential privacy for which the noise is computed.
+        progress: Called with each step and the fraction of the work that is done.
+
+    Returns:
+        The proposals, and the noise for (ε, δ).
 
     Raises:
-        ConfigError: with everything that is wrong with the numbers.
+        ConfigError: With all problems of the arguments.
+
+    >>> import tacit
+    >>> best = tacit.plan(4, rounds=2, dropout=0).proposals[0]
+    >>> best.protocol, best.verdict.value
+    ('secagg', 'holds')
     """
     problems = [
         f"{name} must be a whole number of at least {least}, not {n!r}"
@@ -187,20 +204,20 @@ def plan(
 
 
 def candidates(n: int, c: int) -> Iterator[tuple[Protocol, ProposedSettings]]:
-    """Yields the settings that each protocol proposes for n parties of which c collude, baselines first."""
+    """Yields the settings that each protocol proposes for n parties, of which c collude; baselines first."""
     for protocol in sorted(REGISTRY.usable(), key=lambda each: not each.leaks_by_design):
         yield from ((protocol, proposed) for proposed in protocol.propose(n, c))
 
 
 def _read_reason(proposed: ProposedSettings) -> Remark:
-    """Returns what settings are proposed for as a remark."""
+    """Returns the reason of proposed settings as a remark."""
     if isinstance(proposed.why, ReasonCode):
         return Remark.of(proposed.why, **proposed.facts)
     return Remark.of(ReasonCode.OWN, text=proposed.why)
 
 
 def _bind_terms(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
-    """Returns the terms, unless the settings themselves refuse so many parties."""
+    """Returns the terms; None if the settings refuse so many parties."""
     try:
         return terms_for(protocol, names, options)
     except LeakRefused:
@@ -212,7 +229,7 @@ def _bind_terms(protocol: Protocol, options: Mapping[str, Any], names: Sequence[
 
 
 class PlanQuestion(NamedTuple):
-    """What a plan is for."""
+    """Requirements that a plan is made for."""
 
     coalition_size: int
     rounds: int
@@ -258,7 +275,7 @@ def _audit_proposal(
     for place, kind in enumerate(kinds, start=1):
         report_step(f"analysing coalition {place} of {len(kinds)}")
         verdicts[kind] = still.assess(kind.coalition)
-    # What nobody learns of static models, nobody learns of drifting ones.
+    # What nobody learns about static models, nobody learns about drifting ones.
     suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
     free = auditor("free") if suspects else still
     leaking = {kind for kind in suspects if free.assess(kind.coalition).victims}
@@ -274,7 +291,7 @@ def _audit_proposal(
             if known.victims:
                 leaking.add(kind)
         if company > 1:
-            # Without time for the worst case, nothing is certain but that a party adds its own noise.
+            # Without time for the worst case, it is only certain that each party adds its own noise.
             group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     coverage = PlanCoverage(
@@ -283,8 +300,8 @@ def _audit_proposal(
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
-    # Where participation is sampled, a few seeds were tried, so only an argument makes it hold. The same goes if there
-    # was no time for every coalition's worst case.
+    # If participation is sampled, only a few seeds were tried, so only an argument makes the verdict hold. The same is
+    # true if there was no time for the worst case of every coalition.
     everything = (
         coverage.everything and not still.scope.sampled and all(worst_case.in_time(kind.coalition) for kind in kinds)
     )
@@ -307,9 +324,10 @@ def _audit_proposal(
 
 
 def _ending(auditor: Auditor, dropout: float) -> float:
-    """Returns which part of the rounds ends with an average, if each party is lost to each with that chance.
+    """Returns the part of the rounds that ends with an average, if each party drops out with the given probability.
 
-    Rounds that go on without a party were looked at with dropouts, others without: those need all who are asked.
+    Protocols that can finish a round without a party were analysed with dropouts. The others were analysed without, and
+    need all parties that are asked.
     """
     scope, rehearsed = auditor.scope, auditor.rehearsed
     if dropout and not scope.dropout:
@@ -320,19 +338,20 @@ def _ending(auditor: Auditor, dropout: float) -> float:
 
 
 def _exposing_seed(auditor: Auditor, kinds: Sequence[CoalitionKind]) -> tuple[CoalitionKind, SeedResult] | None:
-    """Returns the first of some dozens of coalitions that another seed shows a vector to, and that seed."""
+    """Returns the first of some dozens of coalitions that expose a party with another seed, and that seed; None without
+    one."""
     found = ((kind, seed) for kind in kinds[:SAMPLE] for seed in auditor.seeds.exposing_seeds(kind.coalition))
     return next(found, None)
 
 
 def _find_argument(protocol: Protocol, terms: Terms, asked: PlanQuestion, drift: Drift, dropout: float) -> str:
-    """Returns the name of an argument by which nobody is exposed to any coalition in any round, if there is one."""
+    """Returns the name of an argument that excludes exposure to any coalition in any round; empty without one."""
     found = argument_for(protocol, terms, asked.coalition_size, asked.rounds, drift)
     return "" if found is None or found.exposes or (dropout and not found.dropouts) else found.name
 
 
 def tolerates(protocol: Protocol, terms: Terms) -> bool:
-    """Says whether a round goes on without a party."""
+    """Says whether a round can finish without a party."""
     scope = Scope(protocol, terms, 1, "free", faults=(Fault(action="silence", party=terms.parties[-1]),))
     try:
         return SymbolicRun(scope).aborted is None
@@ -341,7 +360,8 @@ def tolerates(protocol: Protocol, terms: Terms) -> bool:
 
 
 def cost(protocol: Protocol, terms: Terms, entries: int) -> tuple[float, float]:
-    """Returns the bytes that a party sends and receives in a round: on average, and that of the one with most."""
+    """Returns the bytes that a party sends and receives in a round: the average, and those of the party with the
+    most."""
     names, bytes_of = terms.parties, []
     for length in MEASURED:
         simulation = Simulation.on(protocol, terms, length, seed=0)

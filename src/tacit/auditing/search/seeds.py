@@ -1,7 +1,7 @@
 """Search over seeds: what a coalition learns if participation is sampled with other seeds.
 
-Where a policy samples participants, or parties drop out at random, one seed says little about the next. So the seeds
-that follow are tried as well, as long as that takes little time.
+If a policy samples participants, or parties drop out at random, one seed says little about another. So the next seeds
+are tried too, if that is quick.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from tacit.protocols import is_shipped
 SEEDS_TRIED = 8
 """Seeds that are tried, including the one in question."""
 MOST_REHEARSED = 2_000_000
-"""Rounds times the square of parties up to which several seeds are tried, if only sums are analysed."""
+"""Product of rounds and the square of parties up to which several seeds are tried, if only sums are analysed."""
 MOST_RUN = 1_000
-"""Messages, shares and masks of all rounds up to which several seeds are tried, if rounds have to be run."""
+"""Messages, shares and masks of all rounds up to which several seeds are tried, if rounds are run."""
 
 
 class SeedResult(NamedTuple):
@@ -71,7 +71,7 @@ class SeedSearch:
                 return [each for each in found if each.run.averages]
             return [SymbolicRun(each) for each in others if in_time]
         except TacitError:
-            return []  # what goes wrong cannot be rehearsed, or not on unknowns
+            return []  # Rounds that fail cannot be rehearsed, or not on symbols.
 
     def _try_seed(self, run: RehearsedRun | SymbolicRun | SparseExposure, coalition: Sequence[Party]) -> SeedResult:
         rounds = self._scope.rounds

@@ -1,9 +1,9 @@
 """Exposure of sparse vectors at full length: which selections of an entry expose it, and how often these occur.
 
-The deployed code is run once on symbols, with a selection pattern at each position. From that run the structure of
-every party's view is read (`engine.view_structure`); by it, every pattern that matters to a coalition is solved, and
-weighed by its probability or by the entries of given vectors at which it occurs. A pattern that exposes somebody is
-then run on symbols and on numbers itself. Where there is no such structure, entries are sampled.
+The deployed code is run once on symbols, with one selection pattern at each position. From this run the structure of
+every party's view is read (`engine.view_structure`). With it, every pattern that matters to a coalition is solved. A
+pattern is weighted by its probability, or by the number of entries of given vectors at which it occurs. A pattern that
+exposes a party is then itself run on symbols and on numbers. Without such a structure, entries are sampled.
 """
 
 import math
@@ -27,18 +27,18 @@ from tacit.core.suite import Party
 from tacit.protocols import is_shipped
 
 PATTERNS_RUN = 32
-"""Patterns that are run on symbols, at least."""
+"""The least number of patterns that are run on symbols."""
 SAMPLED_ENTRIES = 64
-"""Entries that are sampled where views have no structure."""
+"""Number of entries that are sampled if views have no structure."""
 ROUNDS_RUN = 2
-"""Rounds that are run, at most, where one stands for all others."""
+"""The largest number of rounds that are run if one round represents all others."""
 Coalition: TypeAlias = tuple[Party, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ExposingPatterns:
-    """Exposure to a coalition, and how to show it."""
+    """Exposure of sparse vectors to one coalition, with patterns that show it."""
 
     exposure: EntryExposure
     patterns: Mapping[Party, Pattern]
@@ -46,16 +46,16 @@ class ExposingPatterns:
     group: int | None = None
     """Fewest parties that the coalition cannot tell apart; None if it learns nothing."""
     nearly: tuple[Party, ...] = ()
-    """Parties whose sampled entries it recovers not exactly, but so closely that it makes no difference."""
+    """Parties whose sampled entries the coalition recovers not exactly, but so closely that it makes no difference."""
 
     @property
     def victims(self) -> list[Party]:
-        """Parties whose entries it recovers, exactly or nearly."""
+        """Parties whose entries the coalition recovers, exactly or nearly."""
         return [*(self.exposure.by_victim if self.exposure.exposes else ()), *self.nearly]
 
 
 class SparseExposure:
-    """Exposure of sparse vectors to one coalition after another, from one run on symbols."""
+    """Exposure of sparse vectors, computed for one coalition after another from one run on symbols."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self._places = scope, {party: place for place, party in enumerate(scope.parties)}
@@ -63,7 +63,7 @@ class SparseExposure:
         self._readable: dict[Coalition, bool] = {}
         self._found: dict[tuple[Coalition, int], ExposingPatterns] = {}
         self._alike = not scope.faults and not scope.stand_ins
-        """Whether a round stands for all others, but for who selects what."""
+        """Whether all rounds are equivalent except for the selections."""
         self._rule = scope.terms.selection
 
     # --- the run on symbols -----------------------------------------------------------------------------------------
@@ -79,19 +79,20 @@ class SparseExposure:
 
     @cached_property
     def _schedule(self) -> list[Bools]:
-        """Patterns at the positions, round by round: others in the next round, if entries are the same in both."""
+        """Patterns at the positions of each round. If entries are the same in two rounds, the second has other
+        patterns."""
         patterns = self._patterns
         return [patterns, np.roll(patterns, 1, axis=1)] if self.scope.static and self.scope.rounds > 1 else [patterns]
 
     @cached_property
     def prescribed(self) -> bool:
-        """Whether the protocol can be told what to select. A party that lies selects what it likes."""
+        """Whether the protocol can be given a selection. Malicious parties select what they like."""
         told = self._rule is not None and not self.scope.stand_ins
         return told and self.scope.terms.prescribe([self._patterns]) is not None
 
     @cached_property
     def run(self) -> SymbolicRun:
-        """The rounds on symbols, with a pattern at each position; few rounds, if these stand for all others."""
+        """The rounds on symbols with a pattern at each position; only a few rounds if these represent all others."""
         if not self.prescribed:
             return self._sampled_run
         rounds = min(self.scope.rounds, ROUNDS_RUN) if self._alike else self.scope.rounds
@@ -99,7 +100,7 @@ class SparseExposure:
 
     @cached_property
     def _sampled_run(self) -> SymbolicRun:
-        """The rounds on symbols, with entries that parties select for themselves."""
+        """The rounds on symbols with entries that parties select themselves."""
         return SymbolicRun(replace(self.scope, entries=SAMPLED_ENTRIES))
 
     def _run_patterns(self, rounds: Sequence[Bools], scope: Scope) -> SymbolicRun:
@@ -111,7 +112,7 @@ class SparseExposure:
 
     @cached_property
     def _source(self) -> SymbolicRun:
-        """The run that views are read from: entries must be new in each round, unless rounds are alike."""
+        """The run from which views are read. Its entries are new in each round, unless rounds are equivalent."""
         if self._alike or not self.scope.static or self.scope.rounds == 1:
             return self.run
         return self._run_patterns([self._patterns], replace(self.scope, drift="free"))
@@ -119,7 +120,7 @@ class SparseExposure:
     # --- views ------------------------------------------------------------------------------------------------------
 
     def _view(self, party: Party) -> tuple[PartyView, ...] | None:
-        """Returns the views of a party, round by round, or one that stands for all."""
+        """Returns the views of a party, one per round, or one that represents all rounds."""
         if party not in self._views:
             rounds = 1 if self._alike else self.scope.rounds
             self._views[party] = read_views(self._source, party, [self._patterns], rounds)
@@ -137,13 +138,13 @@ class SparseExposure:
         return found
 
     def _has_structure(self, coalition: Coalition) -> bool:
-        """Says whether what a coalition learns follows from its members' views, at every pattern that was run."""
+        """Says whether the members' views determine what a coalition learns, at every pattern that was run."""
         if coalition not in self._readable:
             views = (
                 {party: self._view(party) for party in coalition if party in self._places} if self.prescribed else {}
             )
             readable = self.prescribed and None not in views.values()
-            # What a single member learns in a single round was compared when its view was read.
+            # For a single member in a single round, this was checked when its view was read.
             if readable and (len(coalition) > 1 or len(views) != 1 or self.run.scope.rounds > 1):
                 known = {party: view for party, view in views.items() if view is not None}
                 readable = agrees(self.run, known, coalition, self._schedule)
@@ -153,7 +154,7 @@ class SparseExposure:
     # --- exposure ---------------------------------------------------------------------------------------------------
 
     def search(self, coalition: Coalition, rounds: int | None = None) -> ExposingPatterns:
-        """Returns what a coalition recovers, with patterns that show it, in the rounds of the scope or in fewer."""
+        """Returns what a coalition recovers in the rounds of the scope or in fewer, with patterns that show it."""
         rounds = self.scope.rounds if rounds is None else rounds
         if (coalition, rounds) not in self._found:
             report_step(f"counting the entries that a coalition of {len(coalition)} can recover")
@@ -165,9 +166,11 @@ class SparseExposure:
         return self._found[coalition, rounds]
 
     def screen(self, coalitions: Iterable[Coalition]) -> Coalition | None:
-        """Returns the coalition that recovers most entries of a round by its members' views alone, if any recovers one.
+        """Returns the coalition that recovers most entries of a round by its members' views; None if no coalition
+        recovers any.
 
-        A coalition learns at least what its members do, so whatever is found is exposed. The rest need not be safe.
+        A coalition learns at least what its members learn. So a found exposure is real, but a coalition without one
+        need not be harmless.
         """
         worst, most = None, 0.0
         for coalition in coalitions:
@@ -180,14 +183,14 @@ class SparseExposure:
         return worst
 
     def prove(self, coalition: Coalition) -> Knowledge:
-        """Returns what a coalition learns in a run at the patterns that expose somebody, for recipes."""
+        """Returns what a coalition learns in a run of the exposing patterns, for recipes."""
         found = self.search(coalition)
         if not found.patterns:
             return self._sampled_run.knowledge(coalition, self.scope.rounds)
         return self._prove(coalition, found)
 
     def _prove(self, coalition: Coalition, found: ExposingPatterns) -> Knowledge:
-        every = np.stack(list(found.patterns.values()))  # by victim, round and party
+        every = np.stack(list(found.patterns.values()))  # By victim, round and party.
         rounds = [np.ascontiguousarray(every[:, number].T) for number in range(every.shape[1])]
         run = self._run_patterns(rounds, replace(self.scope, rounds=len(rounds)))
         return run.knowledge(coalition, len(rounds))
@@ -198,7 +201,7 @@ class SparseExposure:
             return self._count_entries(coalition, rounds, rule)
         if not (self.scope.tied and rounds > 1):
             return self._weigh(coalition, rounds, rule, static=self.scope.static)
-        # Of models that drift little, rounds may say of each other what they say of static ones.
+        # Models that drift little may reveal as much over several rounds as static ones.
         fresh = self._weigh(coalition, rounds, rule, static=False)
         still = fresh if fresh.exposure.exposes else self._weigh(coalition, rounds, rule, static=True)
         if fresh.exposure.exposes or not still.exposure.exposes or not self._prove(coalition, still).victims:
@@ -206,10 +209,11 @@ class SparseExposure:
         return replace(still, exposure=replace(still.exposure, if_static=True, exact=False))
 
     def _count_entries(self, coalition: Coalition, rounds: int, rule: EntrySelection) -> ExposingPatterns:
-        """Returns what a coalition recovers of given vectors, in the first round or as long as they are static."""
+        """Returns what a coalition recovers of given vectors: in the first round, or in all rounds while they are
+        static."""
         scope = self.scope
         solved = self._solve(coalition, self._views_of(coalition, (1,)) or (), rule)
-        # Static vectors select the same entries again. What others select in later rounds is not known.
+        # Static vectors select the same entries again. The later selections of other vectors are unknown.
         counted = rounds if scope.static and self._alike and scope.terms.period == 1 else 1
         exposure = EntryExposure(
             PatternBasis.VECTORS,
@@ -225,9 +229,9 @@ class SparseExposure:
         return ExposingPatterns(exposure, self._name(solved.patterns), solved.group)
 
     def _weigh(self, coalition: Coalition, rounds: int, rule: EntrySelection, *, static: bool) -> ExposingPatterns:
-        """Returns what a coalition is expected to recover, by the probabilities of selections."""
+        """Returns what a coalition is expected to recover, from the probabilities of selections."""
         length, every = self.scope.length, range(1, rounds + 1)
-        # Entries that are new in every round are exposed in one of them, or not at all.
+        # Entries that are new in each round are exposed within one round or not at all.
         groups = [tuple(every)] if static else [(1,)] if self._alike else [(number,) for number in every]
         times = length * (rounds if self._alike and not static else 1)
         parts = [self._solve(coalition, self._views_of(coalition, group) or (), rule) for group in groups]
@@ -255,7 +259,7 @@ class SparseExposure:
             safe_rounds=rounds,
         )
         if exposure.exposes:
-            # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
+            # Knowledge only grows, so a binary search finds the first round that exposes somebody.
             fewer = bisect_left(
                 range(1, rounds), True, key=lambda many: self._probability(coalition, many, rule, static, parts)
             )
@@ -266,7 +270,7 @@ class SparseExposure:
     def _probability(
         self, coalition: Coalition, rounds: int, rule: EntrySelection, static: bool, parts: Sequence[SolvedPatterns]
     ) -> bool:
-        """Says whether fewer rounds already expose somebody, given what was solved for all of them."""
+        """Says whether fewer rounds already expose some party, given the solution for all rounds."""
         if static:
             views = self._views_of(coalition, range(1, rounds + 1)) or ()
             return _at_least_one([self._solve(coalition, views, rule).exposed], self.scope.length) >= LEAST_PROBABILITY
@@ -290,13 +294,14 @@ class SparseExposure:
         return np.stack([select(np.asarray(vectors[party], dtype=np.float64)) for party in self.scope.parties])
 
     def _name(self, of: Mapping[int, T]) -> dict[Party, T]:
-        """Returns what is known of places by the names of the parties."""
+        """Returns a mapping by the names of the parties instead of their places."""
         return {self.scope.parties[place]: of[place] for place in sorted(of)}
 
-    # --- by samples -------------------------------------------------------------------------------------------------
+    # --- sampled entries
+    # -----------------------------------------------------------------------------------------------
 
     def _sample_entries(self, coalition: Coalition, rounds: int) -> ExposingPatterns:
-        """Returns what a coalition recovers of sampled entries, and what follows for all others."""
+        """Returns what a coalition recovers of sampled entries, and an estimate for all others."""
         scope, run = self.scope, self._sampled_run
         known = run.knowledge(coalition, rounds)
         alone = np.count_nonzero(known.rows, axis=1) == 1
@@ -328,7 +333,8 @@ def _bound_entries(parts: Sequence[SolvedPatterns], times: int) -> float:
 
 
 def _at_least_one(chances: Sequence[float], times: int) -> float:
-    """Returns the probability that something happens, with some chances, each of which there is so many times."""
+    """Returns the probability that at least one of some independent events happens, each of them repeated `times`
+    times."""
     if any(chance >= 1.0 for chance in chances):
         return 1.0
     return float(-math.expm1(times * sum(math.log1p(-chance) for chance in chances)))

@@ -1,7 +1,7 @@
-"""Worst case of dropouts: what a coalition learns if the fewest contributors are left that the settings allow.
+"""Worst case of dropouts: what a coalition learns if the fewest contributors remain that the settings allow.
 
-A sum of many hides a vector. A sum of few does not, if colluding members subtract their own. So settings are judged by
-the smallest sum that they allow, and not by a round without dropouts.
+A sum of many vectors hides each of them. A sum of few does not, because colluding members can subtract their own. So
+settings are judged by the smallest sum that they allow, and not by a round without dropouts.
 """
 
 from collections.abc import Sequence
@@ -19,29 +19,29 @@ from tacit.protocols import is_shipped
 from tacit.runtime.simulation.faults import Fault
 
 MOST_RUNS = 32
-"""Different worst cases for which there is time. Where parties are not alike, every coalition has its own."""
+"""The largest number of worst cases that are analysed. If parties are not interchangeable, each coalition has its
+own."""
 
 
 class WorstCase:
     """Rounds with the fewest contributors, analysed for one coalition after another."""
 
     def __init__(self, scope: Scope) -> None:
-        # Of protocols of others a dropout is tried whatever their terms say, and what they do in the round after it.
+        # For protocols that are not shipped, a dropout is tried whatever their terms say, and so is the round after it.
         self._foreign = not is_shipped(scope.protocol)
         rounds, entries = (2, scope.entries) if self._foreign else (1, 1)
-        # Over two rounds without drift, the difference of two sums is a vector of whoever is missing in one of them.
+        # Over two rounds with static models, the difference of two sums is the vector of a party that drops out of one.
         drift: Drift = "free" if self._foreign else "static"
         plain = replace(scope, vectors=None, noise=0.0, drift=drift)
         self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
-        # At an entry that everybody selects who is left, as few share it as the settings allow.
+        # At an entry that every remaining party selects, as few parties share it as the settings allow.
         everybody = np.ones((len(scope.parties), 2), dtype=np.bool_)
         terms = scope.terms.prescribe([everybody]) if scope.terms.selective and not scope.stand_ins else None
         if terms is not None:
             self._scope = replace(self._scope, terms=terms)
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
-        # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
-        # serves them all.
+        # If places do not matter, or only by sampling, the coalition of the first parties represents all, with one run.
         policy = scope.terms.participation
         same = policy is not None and policy.interchangeable
         self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (same or scope.terms.ties() == ())
@@ -52,14 +52,15 @@ class WorstCase:
         return key is None or key in self._runs or len(self._runs) < MOST_RUNS
 
     def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
-        """Returns the coalition that stands for this one."""
+        """Returns the coalition that represents this one."""
         if not self._alike:
             return tuple(coalition)
         count = sum(party in self._scope.terms.parties for party in coalition)
         return (*(party for party in coalition if party == SERVER), *self._scope.parties[:count])
 
     def victims(self, coalition: Sequence[Party], known: Knowledge) -> tuple[Party, ...]:
-        """Returns whose vectors a coalition learns, of what the one that stands for it does."""
+        """Returns the parties that a coalition exposes, derived from the victims of the coalition that represents
+        it."""
         parties = self._scope.parties
 
         def order_parties(members: Sequence[Party]) -> list[Party]:
@@ -71,14 +72,15 @@ class WorstCase:
         return tuple(party for party in parties if party in found)
 
     def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
-        """Returns the round with the fewest contributors besides a coalition; None if rounds do not get smaller."""
+        """Returns the run of a round with the fewest contributors besides a coalition; None if rounds do not get
+        smaller."""
         key = self._faults(coalition, others)
         if key is not None and key not in self._runs:
             self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
         return None if key is None else self._runs[key]
 
     def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
-        """Returns the faults that leave so few contributors."""
+        """Returns the faults that leave only these contributors."""
         found = self._scope.terms.worst_dropouts(self.members(coalition), others)
         if found is None:
             missing = [party for party in self._scope.parties if party not in coalition][1:]
@@ -91,7 +93,7 @@ class WorstCase:
         return tuple(faults)
 
     def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:
-        """Returns what a coalition, or the one that stands for it, learns in its worst case, if there is one."""
+        """Returns what a coalition, or the one that represents it, learns in its worst case; None if there is none."""
         members, run = self.members(coalition), self.run(coalition, others)
         if run is None or run.aborted:
             return None
@@ -100,10 +102,12 @@ class WorstCase:
             known = run.knowledge(members, run.scope.rounds)
             check_masks(self._scope.protocol, members, known.view)
             self._last = run, members, known
-        # One dropout is not the worst case of terms that name none, so that it shows nothing says little.
+        # If the terms name no dropouts, the single dropout that was tried is not the worst case, so a safe result says
+        # little.
         named = self._scope.terms.worst_dropouts(members, others) is not None
         return self._last[2] if named or self._last[2].victims else None
 
     def fewest(self, known: Knowledge) -> int:
-        """Returns how many contributed to the sum of a worst case, or were left if there was none."""
+        """Returns the number of contributors to the sum of a worst case; without a sum, the number of remaining
+        parties."""
         return len(known.run.contributors[0]) or len(self._scope.parties) - len(known.run.scope.faults)

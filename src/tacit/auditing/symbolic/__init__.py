@@ -1,1 +1,1 @@
-"""The deployed code on symbols: keys are tokens, masks and vectors are unknowns, the rest is as in a real run."""
+"""The deployed code on symbols: keys are tokens, masks and vectors are unknowns, and the rest is as in a real run."""

@@ -1,7 +1,7 @@
-"""Linear forms over named unknowns: what a number becomes when the audit runs a protocol on symbols.
+"""Linear forms over named unknowns: the values that protocols compute with in a symbolic run.
 
-A symbolic vector is a NumPy array of dtype object whose entries are `Form`s, so that protocol code adds, scales and
-indexes it exactly as it does a vector of numbers.
+A symbolic vector is a NumPy array of dtype object whose entries are `Form`s. So protocol code adds, scales and indexes
+it exactly as it does a vector of numbers.
 """
 
 import math
@@ -18,17 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Unknown: TypeAlias = tuple[Any, ...]
-"""A basis element: a kind ("input", "mask", …), whose it is, and which entry of the vector."""
+"""An unknown: its kind ("input", "mask", …), its owner, and its place in the vector."""
 PLAIN, INPUT = "plain", "input"
-"""Kinds of what a party brings: entries as they are, and times its weight, which is one more of the second kind."""
+"""Kinds of a party's inputs: entries as they are, and entries times the weight. The weight itself is one more of the
+second kind."""
 ONE: Unknown = ("one",)
-"""What a public number is so many times of. Everybody knows it."""
+"""The constant that public numbers are multiples of. Every party knows it."""
 
 
 def _exact(number: Any) -> int | Fraction:
-    """Returns a number without rounding, and a float as the simple fraction that it is closest to, if there is one.
+    """Returns a number without rounding. A float becomes the simple fraction that is closest to it, if there is one.
 
-    Protocols are run on floats, but whether two sums tell a vector apart depends on exact coefficients: 1/9 is a ninth.
+    Protocols compute with floats, but whether two sums determine a vector depends on exact coefficients: 1/9 is a
+    ninth.
     """
     if isinstance(number, float | np.floating):
         return _simplest(float(number))
@@ -42,17 +44,17 @@ def _simplest(number: float) -> Fraction:
 
 
 OURS = ("tacit.auditing", "tacit.core", "numpy")
-"""Whose code only does what it is told: what goes wrong in it is the fault of whoever called."""
+"""Packages whose code only serves callers: an error raised in them is attributed to the caller."""
 _raised: ContextVar["list[NonlinearUse] | None"] = ContextVar("_raised", default=None)
 
 
 def ours(module: str, others: tuple[str, ...] = OURS) -> bool:
-    """Says whether a module is one of some packages."""
+    """Says whether a module belongs to one of some packages."""
     return any(f"{module}.".startswith(f"{package}.") for package in others)
 
 
 class NonlinearUse(TypeError):
-    """A protocol did something to an unknown that a linear form cannot express."""
+    """A protocol applied an operation to an unknown that a linear form cannot express."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -61,7 +63,7 @@ class NonlinearUse(TypeError):
 
 
 def _asked_by_protocol() -> bool:
-    """Says whether it is a protocol that asks for what is not linear, and not a driver, which tries and goes on."""
+    """Says whether a protocol requested the nonlinear operation, and not a driver that tries it and continues."""
     frame = sys._getframe(2)  # noqa: SLF001
     while frame is not None and ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back  # type: ignore[assignment]
@@ -72,7 +74,7 @@ def _asked_by_protocol() -> bool:
 
 @contextmanager
 def noticing() -> Iterator[list[NonlinearUse]]:
-    """Collects what protocols did that is not linear, also if they caught the error and went on."""
+    """Collects the nonlinear operations of protocols, also those whose error the protocol caught."""
     raised: list[NonlinearUse] = []
     token = _raised.set(raised)
     try:
@@ -89,17 +91,17 @@ def _nonlinear(what: str) -> Any:
 
 
 class Form:
-    """A linear combination of unknowns. Supports exactly what stays linear; anything else is a TypeError.
+    """A linear combination of unknowns. Supports exactly the linear operations; all others raise TypeError.
 
-    Audits spend much of their time adding forms up, so factors are whole numbers over one denominator.
+    Audits spend much of their time adding forms, so factors are whole numbers over one denominator.
     """
 
     __slots__ = ("_terms", "below", "numbers")
 
     numbers: dict[Unknown, int]
-    """The unknowns, and the numerators of their factors; none is zero."""
+    """The numerator of each unknown's factor; none is zero."""
     below: int
-    """The denominator of all factors, above zero. It may have a divisor in common with all numerators."""
+    """The positive denominator of all factors. It may have a common divisor with all numerators."""
     _terms: dict[Unknown, Fraction] | None
 
     def __init__(self, terms: Mapping[Unknown, int | Fraction] | None = None) -> None:
@@ -112,14 +114,14 @@ class Form:
 
     @classmethod
     def over(cls, numbers: dict[Unknown, int], below: int = 1) -> "Form":
-        """Returns the form with these numerators, none of which may be zero, over a denominator."""
+        """Returns the form with the given nonzero numerators over a denominator."""
         form = cls.__new__(cls)
         form.numbers, form.below, form._terms = numbers, below, None  # noqa: SLF001
         return form
 
     @property
     def terms(self) -> Mapping[Unknown, int | Fraction]:
-        """The unknowns and their factors."""
+        """The factor of each unknown."""
         if self.below == 1:
             return self.numbers
         if self._terms is None:
@@ -172,7 +174,7 @@ class Form:
             return Form()
         common = math.gcd(exact.numerator, self.below)
         times, below = exact.numerator // common, self.below // common
-        # What numerators and the new denominator share is taken out, or both would grow without end.
+        # Common divisors of the numerators and the new denominator are removed, or both would grow without bound.
         shared = math.gcd(exact.denominator, *self.numbers.values())
         below *= exact.denominator // shared
         if shared == 1:
@@ -197,14 +199,14 @@ class Form:
 
 
 def same_terms(form: Form, other: Form) -> bool:
-    """Says whether two forms are equal, which `==` refuses to say to a protocol."""
+    """Says whether two forms are equal. The operator `==` raises an error, so that protocols cannot use it."""
     if form.numbers.keys() != other.numbers.keys():
         return False
     return all(number * other.below == other.numbers[each] * form.below for each, number in form.numbers.items())
 
 
 def rename_entries(form: Form, owners: Collection[Any]) -> Form:
-    """Returns a form in which the plain entries of some owners are taken for weighted ones."""
+    """Returns a form in which unweighted entries of some owners are replaced by weighted ones."""
     numbers: dict[Unknown, int] = {}
     for unknown, number in form.numbers.items():
         if unknown[0] == PLAIN and unknown[1] in owners:
@@ -214,7 +216,7 @@ def rename_entries(form: Form, owners: Collection[Any]) -> Form:
 
 
 def unknowns(kind: str, owner: Any, length: int) -> NDArray[Any]:
-    """Returns a symbolic vector of `length` fresh unknowns, one an entry."""
+    """Returns a symbolic vector with a fresh unknown for each of `length` entries."""
     vector = np.empty(length, dtype=object)
     for entry in range(length):
         vector[entry] = Form.over({(kind, owner, entry): 1})

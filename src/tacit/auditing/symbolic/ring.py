@@ -1,4 +1,4 @@
-"""The twin of `FixedPoint`: vectors of linear forms instead of numbers."""
+"""Symbolic counterpart of `FixedPoint`: vectors of linear forms instead of numbers."""
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
@@ -21,29 +21,30 @@ from tacit.auditing.symbolic.forms import (
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import WHOLE, Ring, Update, Vector
 
-SIZE = 8  # bytes an entry
+SIZE = 8  # Bytes of an entry.
 
 
 class FormTable:
-    """What the bytes of packed symbolic vectors mean. All parties of an audit share one, and the auditor reads it."""
+    """Meaning of the bytes of packed symbolic vectors. All parties of an audit share one table, which the auditor
+    reads."""
 
     def __init__(self) -> None:
         self._vectors: dict[bytes, Vector] = {}
         self._packed: dict[Hashable, bytes] = {}
-        self._next = 1  # so that bytes of zeros never mean anything
+        self._next = 1  # Zero is not used, so that zero bytes never have a meaning.
         self._weighted: dict[Any, int] = {}
         self._mixed = False
         self.sized = False
-        """Whether a party asked how large entries are."""
+        """Whether a party requested the magnitudes of entries."""
         self.compared = False
-        """Whether a party asked how far entries are from what they were before."""
+        """Whether a party requested the change of entries since an earlier vector."""
         self._shown: dict[bytes, Vector] = {}
 
     def intern(self, vector: Vector, which: Hashable) -> bytes:
-        """Returns bytes that stand for the vector as it is now.
+        """Returns bytes that stand for the current value of a vector.
 
-        `which` says which vector it is: whose, of what round, and the how-manieth. A round that is said again packs the
-        same ones, and gets the same bytes for them.
+        `which` identifies the vector by its owner, round and number. A round that is repeated after a restart packs the
+        same vectors, and gets the same bytes for them.
         """
         if which in self._packed:
             data = self._packed[which]
@@ -53,40 +54,40 @@ class FormTable:
         numbers = range(self._next, self._next + len(vector))
         self._next = numbers.stop
         data = b"".join(number.to_bytes(SIZE) for number in numbers)
-        kept = vector.copy()  # the sender may go on adding to its own
+        kept = vector.copy()  # The sender may continue to add to its own array.
         kept.flags.writeable = False
         self._vectors[data], self._packed[which] = kept, data
         return data
 
-    def aligned(self, entries: int) -> bool:
-        """Says whether all entries of a vector fare alike in whatever was packed, so that one of them stands for all.
+    def is_aligned(self, entries: int) -> bool:
+        """Says whether all entries of packed vectors are treated alike, so that one entry represents all.
 
-        Each place must speak of the entries at that place alone, and of these in the same way as the first does.
+        Each place must depend only on the entries at the same place, and in the same way as the first place does.
         """
         return all(_is_aligned(vector, entries) for vector in self._vectors.values())
 
     def meaning(self, data: bytes | memoryview) -> Vector | None:
-        """Returns the vector that the bytes stand for, read-only, or None if they stand for none."""
+        """Returns the vector that the bytes stand for, read-only; None if they stand for none."""
         return self._vectors.get(bytes(data))
 
     def weigh(self, owner: Any, entries: int) -> None:
-        """Takes note that somebody's vector was multiplied by its weight."""
+        """Records that a vector was multiplied by its weight."""
         if owner not in self._weighted:
             self._weighted[owner] = entries
             self._shown.clear()
 
     def weights(self) -> Mapping[Any, int]:
-        """Returns whose vectors were multiplied by their weights, and how many entries these have.
+        """Returns the owners of vectors that were multiplied by their weights, with the number of entries.
 
-        Nobody's, as long as none of them was shown without its weight as well.
+        Empty if none of these vectors was also sent without its weight.
         """
         return self._weighted if self._mixed else {}
 
     def read_vector(self, data: bytes | memoryview) -> Vector | None:
-        """Returns the vector that the bytes stand for, as those who see it are to read it.
+        """Returns the vector that the bytes stand for, in the way in which an observer reads it.
 
-        A vector that was never multiplied by its weight is an input as it is. One that was is another thing with and
-        without it, and is left as it is.
+        A vector that was never multiplied by its weight is read as the input itself. If it was, the weighted and the
+        unweighted vector are different unknowns, and are returned as they are.
         """
         key = bytes(data)
         vector = self._vectors.get(key)
@@ -108,7 +109,7 @@ def _is_aligned(vector: Vector, entries: int) -> bool:
         return False
     first, below = {unknown[:-1]: number for unknown, number in vector[0].numbers.items()}, vector[0].below
     for place, form in enumerate(vector):
-        # Behind the entries are a weight and a zero, which speak of none.
+        # After the entries come the weight and a zero, which contain no entry.
         here = min(place, entries)
         if any(min(unknown[-1], entries) != here for unknown in form.numbers if unknown != ONE):
             return False
@@ -124,12 +125,12 @@ def _is_aligned(vector: Vector, entries: int) -> bool:
 
 
 class SymbolicRing(Ring):
-    """Vectors of `Form`s, one an entry, one for the weight and one for a zero, of one party in one round."""
+    """Vectors of one party in one round: a `Form` for each entry, one for the weight and one for a zero."""
 
     def __init__(
         self, entries: int, table: FormTable, whose: Hashable, value: Callable[[Unknown], float] | None = None
     ) -> None:
-        """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
+        """Takes the number of entries, the table, the owner, and values of inputs for choices that depend on data."""
         self.entries, self._table, self._whose, self._value = entries, table, whose, value
         self.length, self.element_bytes, self.dumped_bytes = entries + 2, SIZE, SIZE
         self._count = 0
@@ -141,10 +142,10 @@ class SymbolicRing(Ring):
         return self._table.intern(self.values(vector), (self._whose, self._count))
 
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector and, behind it, its weight and a zero.
+        """Returns the weighted vector, followed by its weight and a zero.
 
-        The product of an unknown vector and an unknown weight is an unknown of its own (see `weighted`). A weight that
-        is a number is public: that many times the constant `ONE`.
+        The product of an unknown vector and an unknown weight is a separate unknown (see `weighted`). A numeric weight
+        is public: that many times the constant `ONE`.
         """
         if update.vector.shape != (self.entries,):
             raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
@@ -157,9 +158,9 @@ class SymbolicRing(Ring):
     def apply_weight(self, vector: Vector, weight: object) -> Vector:
         """Returns a vector times its weight.
 
-        If both are unknown their product is not linear. So the entries of what a party brings have an unknown each that
-        stands for its product with the party's weight, in parts of the largest that there may be. There is none for the
-        product of anything else.
+        If both are unknown, their product is not linear. So each entry of a party's input has a separate unknown for
+        its product with the party's weight, in units of the largest possible weight. Products of anything else are
+        errors.
         """
         if not isinstance(weight, Form):
             return super().apply_weight(vector, weight)
@@ -173,12 +174,12 @@ class SymbolicRing(Ring):
         return np.array(products, dtype=object)
 
     def clip_vector(self, vector: Vector, clip: float) -> Vector:
-        """Returns the vector: unknowns have no size."""
+        """Returns the vector unchanged, because unknowns have no size."""
         del clip
         return vector
 
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `ONE`."""
+        """Returns a part of a symbolic vector. Numbers in it are public: multiples of the constant `ONE`."""
         forms = np.empty(len(vector), dtype=object)
         forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
         return forms * part if part != WHOLE else forms
@@ -188,42 +189,44 @@ class SymbolicRing(Ring):
         return total
 
     def zeros(self, length: int | None = None) -> Vector:
-        """Returns a vector of empty forms, to sum into."""
+        """Returns a vector of zero forms, as the start of a sum."""
         vector = np.empty(self.length if length is None else length, dtype=object)
         vector[:] = [Form() for _ in vector]
         return vector
 
     def portion(self, vector: Vector, part: Fraction) -> Vector:
-        """Returns that part of each form."""
+        """Returns a part of each form."""
         return np.asarray(vector * part)
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
-        """Returns what `ratio` does: a quotient that is linear, or unknowns."""
+        """Returns the quotient as `ratio` does: a linear form, or unknowns."""
         del spent
         return self.ratio(total[: self.entries + 1])
 
     def within(self, vector: Vector) -> Vector:
-        """Returns the vector: unknowns do not overflow."""
+        """Returns the vector unchanged, because unknowns do not overflow."""
         return vector
 
     def is_zero(self, vector: Vector) -> bool:
-        """Says whether all forms are empty."""
+        """Says whether all forms are zero."""
         return not any(form.terms for form in vector)
 
     def ratio(self, total: Vector) -> Vector:
-        """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
+        """Returns the quotient if the divisor is public; otherwise fresh unknowns, because a ratio of unknowns is not
+        linear."""
         if total[-1].terms.keys() == {ONE}:
             return np.asarray(total[:-1] / total[-1].terms[ONE])
         return unknowns("ratio", self._intern_vector(total), len(total) - 1)
 
     def dump_vector(self, vector: Vector) -> memoryview:
-        """Returns bytes that stand for the vector. Nobody sees them but their owner."""
+        """Returns bytes that stand for the vector. Only its owner sees them."""
         return memoryview(self._intern_vector(vector))
 
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
-        """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
+        """Returns the magnitudes of the given vectors, so that the same entries are selected as in a real run.
 
-        Without any, numbers in an order that has nothing to do with the unknowns, but is the same in every run.
+        Without given vectors, returns numbers in an order that does not depend on the unknowns and is the same in every
+        run.
         """
         self._table.sized = True
         if since is not None:
@@ -240,7 +243,7 @@ class SymbolicRing(Ring):
         return np.array([int.from_bytes(each) for each in hashes], dtype=np.float64)
 
     def pack(self, vector: Vector) -> bytes:
-        """Returns bytes that stand for the vector, 8 an entry."""
+        """Returns bytes that stand for the vector, 8 per entry."""
         return self._intern_vector(vector)
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:

@@ -1,4 +1,4 @@
-"""Rounds of the deployed code on unknowns."""
+"""Simulation of rounds on unknowns, by the deployed code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ from tacit.runtime.simulation.faults import Fault, faults_from
 from tacit.runtime.simulation.simulator import NONCE_BYTES, Simulation, entropy_for
 
 Drift: TypeAlias = Literal["static", "free"]
-"""Whether parties bring the same vector every round, or a new one in each."""
+"""Whether parties contribute the same vector in every round, or a new one in each."""
 Value: TypeAlias = Callable[[Unknown], float]
 
 
@@ -40,10 +40,10 @@ class SymbolicParticipant(Participant):
         super().__init__(agreement, me, agreement.entries + 2, role=role, number=number)
         self._world, self._table, self._value = world, table, value
         self.factors = 0
-        """How many secret factors were drawn so far."""
+        """Number of secret factors that were drawn so far."""
 
     def suite(self, number: int, seed: bytes) -> SymbolicSuite:
-        """Returns our hands in a round."""
+        """Returns the symbolic suite of this party for a round."""
         entropy = SymbolicEntropy(self.me, number, seed, self.agreement.terms.known_draws)
         ring = SymbolicRing(self.agreement.entries, self._table, (self.me, number), self._value)
         return SymbolicSuite(self.me, number, self._world, entropy, ring)
@@ -70,10 +70,10 @@ class SymbolicSimulation(Simulation):
         value: Value | None = None,
         stand_ins: Mapping[Party, Role] | None = None,
     ) -> None:
-        """Sets up a run. `value` says what unknowns of inputs stand for, where a choice depends on it."""
+        """Sets up a run. `value` returns the value of an input's unknown, for choices that depend on it."""
         everyone = protocol.everyone(terms.parties)
-        # Symbols have no keys. The session is that of the run on numbers with this seed all the same, for what is drawn
-        # from it, such as a sparse graph, is then the same in both.
+        # Symbols have no keys. The session is still that of the run on numbers with this seed, so that whatever is
+        # derived from it, such as a sparse graph, is the same in both.
         roster = Roster(Identity.generate(party, entropy_for(seed, f"identity {party}")).member() for party in everyone)
         agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
         table = FormTable()
@@ -98,35 +98,36 @@ class SymbolicSimulation(Simulation):
         stand_ins: Mapping[Party, Role] | None = None,
         **options: Any,
     ) -> "SymbolicSimulation":
-        """Returns a symbolic simulation for some options.
+        """Returns a symbolic simulation for the given options.
 
         Args:
-            protocol: the name of the protocol.
-            parties: the names of the parties.
-            entries: length of the vectors.
-            seed: seed of all chance.
-            faults: faults to inject.
-            value: value of an unknown, where a protocol selects entries by their size.
-            stand_ins: coroutines that run in the place of some parties' own.
-            options: the protocol's settings.
+            protocol: The name of the protocol.
+            parties: The names of the parties.
+            entries: Length of the vectors.
+            seed: Seed of all random choices.
+            faults: Faults to inject.
+            value: Returns the value of an unknown, if the protocol selects entries by their size.
+            stand_ins: Coroutines that replace those of some parties.
+            options: The protocol's settings.
 
         Raises:
-            ConfigError: with every problem.
-            LeakRefused: if the settings themselves are refused.
+            ConfigError: With all problems.
+            LeakRefused: If the settings themselves are refused.
         """
         entry = find(protocol)
         planned, problems = faults_from(faults, entry, parties)
         return cls(entry, terms_for(entry, parties, options, problems), entries, seed, planned, value, stand_ins)
 
     @property
-    def aligned(self) -> bool:
-        """Whether all entries of a vector fared alike so far, so that one of them stands for all."""
-        return self.table.aligned(self.agreement.entries)
+    def is_aligned(self) -> bool:
+        """Whether all entries of vectors were treated alike so far, so that one entry represents all."""
+        return self.table.is_aligned(self.agreement.entries)
 
     def average_unknowns(self, drift: Drift = "static") -> Outcome:
-        """Runs one round on unknowns: ("plain", party, entry), and ("input", party, entry) for the same times a weight.
+        """Runs one round on unknowns: ("plain", party, entry), and ("input", party, entry) for its product with the
+        weight.
 
-        With "static" drift they are the same in every round; with "free" the owner is (party, round).
+        With "static" drift they are the same in every round; with "free" drift the owner is (party, round).
         """
         entries = self.agreement.entries
         return self.average(
@@ -138,14 +139,14 @@ class SymbolicSimulation(Simulation):
 
 
 def make_unknowns(owner: Any, entries: int) -> Update:
-    """Returns the unknowns that somebody brings: a vector, and its weight."""
+    """Returns the unknown input of an owner: a vector, and its weight."""
     weight: Any = Form({(INPUT, owner, entries): 1})
     return Update(unknowns(PLAIN, owner, entries), weight)
 
 
 @dataclass(frozen=True)
 class SameSession(Agreement):
-    """An agreement in a session that is given, and does not follow from what was agreed."""
+    """An agreement with a given session, instead of one that is derived from its content."""
 
     given: bytes
 
@@ -156,6 +157,6 @@ class SameSession(Agreement):
 
 
 def in_session(agreement: Agreement, session: bytes) -> SameSession:
-    """Returns an agreement that has the session of another one, so that what is drawn from that is the same in both."""
+    """Returns an agreement with the given session, so that values derived from the session are the same in both."""
     agreed = {each.name: getattr(agreement, each.name) for each in fields(Agreement)}
     return SameSession(**agreed, given=session)

@@ -1,8 +1,8 @@
-"""The symbolic `Suite`: keys are tokens, masks are unknowns, and who knows what follows from rules.
+"""Symbolic `Suite`: keys are tokens, masks are unknowns, and rules say which party knows which token.
 
-Every token is a byte string as long as the real thing (packed vectors apart), so messages are encoded, limited, sealed
-and scheduled by the very code that a real run uses. A `World` remembers what each byte string stands for, so that an
-audit can say afterwards what a coalition knows (`tacit.auditing.engine.views`).
+Except for packed vectors, every token is a byte string as long as the real one. So messages are encoded, limited,
+sealed and scheduled by the same code as in a real run. A `World` stores what each byte string stands for, and an audit
+derives from it what a coalition knows (`tacit.auditing.engine.views`).
 """
 
 from collections import Counter, defaultdict
@@ -24,9 +24,9 @@ class Made(NamedTuple):
 
     by: Party
     round: int
-    """The round it was drawn in; 0 for an identity."""
+    """The round in which the secret was drawn; 0 for an identity."""
     number: int
-    """The how-manieth of the round it was."""
+    """Number of the draw within the round."""
 
 
 class Public(NamedTuple):
@@ -38,7 +38,7 @@ class Public(NamedTuple):
 class Agreed(NamedTuple):
     """The key that two private keys agree on for one purpose."""
 
-    between: frozenset[bytes]  # the public halves
+    between: frozenset[bytes]  # The public keys.
     label: str
     context: bytes
 
@@ -52,14 +52,14 @@ class Sealed(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A party's word for a statement."""
+    """A party's signature of a statement."""
 
     signer: Party
     statement: bytes
 
 
 class Tag(NamedTuple):
-    """The word of somebody who has a key for a statement."""
+    """Message authentication tag of a statement under a key."""
 
     key: bytes
     statement: bytes
@@ -74,7 +74,7 @@ class KeyShare(NamedTuple):
 
 
 class Commitment(NamedTuple):
-    """Binds its maker to a secret and says nothing about it."""
+    """A commitment of its maker to a secret, which reveals nothing about the secret."""
 
     secret: bytes
     context: bytes
@@ -82,49 +82,49 @@ class Commitment(NamedTuple):
 
 Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Tag | KeyShare | Commitment
 Page: TypeAlias = list[tuple[str, tuple[bytes, ...]]]
-"""What a party asked its suite for in a round, in order, and what it got."""
+"""The calls of a party to its suite in a round, in order, with their results."""
 
 
 STEM = b"\xffsymbol\xff"
-"""How every token begins."""
+"""The first bytes of every token."""
 
 
 class Unregistered(NonlinearUse):
-    """A protocol used bytes as a secret that are none: of which nobody can say who knows them."""
+    """A protocol used bytes as a secret that are no known secret, so that nobody can say who knows them."""
 
 
 class World:
-    """Remembers what every token of a symbolic run stands for."""
+    """Meanings of all tokens of a symbolic run."""
 
     def __init__(
         self, vector_of: Callable[[bytes], Vector | None], weighted: Callable[[], Mapping[Any, int]] = dict
     ) -> None:
         self.vector_of = vector_of
-        """What a packed vector stands for, None for bytes that are none; the symbolic ring knows."""
+        """Returns the vector that packed bytes stand for; None for other bytes. The symbolic ring provides it."""
         self.weighted = weighted
-        """Who has entries that were multiplied by a weight, and how many; the symbolic ring knows that too."""
+        """Returns the owners of weighted vectors, with the number of entries. The symbolic ring provides it."""
         self.pages: dict[Party, list[Page]] = defaultdict(list)
-        """What parties asked their suites for, by round, and again for a round that is said again."""
+        """The calls of parties to their suites by round, and again for a round that is repeated after a restart."""
         self._meanings: dict[bytes, Meaning] = {}
         self._tokens: dict[type[Meaning], dict[Meaning, bytes]] = defaultdict(dict)
         self.masked: dict[bytes, int] = {}
-        """How many entries each seed was expanded to."""
+        """Number of entries to which each seed was expanded."""
         self.contents: dict[bytes, list[tuple[tuple[Any, ...], bytes]]] = {}
-        """The byte strings in each box that a view has opened, with the paths to them: the same for every view."""
+        """The byte strings in each box that a view has opened, with their paths. They are the same for every view."""
         self._masks: dict[bytes, Vector] = {}
         self._made: dict[Party, list[bytes]] = defaultdict(list)
         self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         self._identities: dict[Party, bytes] = {}
         self._publics: dict[bytes, bytes] = {}
         self.channels: dict[tuple[Party, Party, bytes], bytes] = {}
-        """The tokens that seal envelopes, by both ends and the session."""
+        """The tokens that seal envelopes, by sender, receiver and session."""
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
         tokens = self._tokens[type(meaning)]
         if (known := tokens.get(meaning)) is not None:
             return known
-        # Nobody looks into a token, so its number is as good as a hash. The stem is no beginning of a packed vector.
+        # Nobody looks into a token, so a number serves as well as a hash. No packed vector begins with the stem.
         token = (STEM + len(self._meanings).to_bytes(8)).ljust(length, b"\0")
         tokens[meaning], self._meanings[token] = token, meaning
         if isinstance(meaning, Made):
@@ -141,28 +141,28 @@ class World:
                 self._agreements[private.of].append((other, token))
 
     def meaning(self, token: bytes) -> Meaning | None:
-        """Returns what a byte string stands for, None if it is plain data."""
+        """Returns what a byte string stands for; None if it is plain data."""
         return self._meanings.get(token)
 
     def knows(self, data: bytes) -> bool:
-        """Says whether a byte string stands for anything."""
+        """Says whether a byte string stands for something."""
         return data in self._meanings or self.vector_of(data) is not None
 
     def secret(self, secret: Secret) -> bytes:
-        """Returns the token of a secret; raises Unregistered if nobody drew it, agreed on it or put it together."""
+        """Returns the token of a secret; raises Unregistered unless it was drawn, agreed or reconstructed."""
         token = secret.reveal()
         if not isinstance(self._meanings.get(token), Made | Agreed):
             raise Unregistered("a protocol may not use an unregistered secret: one that is not from its suite")
         return token
 
     def mask(self, seed: bytes) -> Vector:
-        """Returns the unknowns that a seed was expanded to."""
+        """Returns the unknowns to which a seed was expanded."""
         if seed not in self._masks or len(self._masks[seed]) < self.masked[seed]:
             self._masks[seed] = unknowns("mask", seed, self.masked[seed])
         return self._masks[seed]
 
     def identity(self, party: Party) -> bytes:
-        """Returns the party's long-lived channel secret."""
+        """Returns the party's long-term channel secret."""
         if (known := self._identities.get(party)) is None:
             known = self._identities[party] = self.token(Made(party, 0, 0), 32)
         return known
@@ -183,7 +183,7 @@ class World:
 
 
 class SymbolicSuite(Suite):
-    """One party's hands in one round of a symbolic run."""
+    """The cryptographic operations of one party in one round of a symbolic run."""
 
     def __init__(self, me: Party, round_: int, world: World, entropy: Entropy, ring: Ring) -> None:
         self.me, self.entropy, self.ring, self._round, self._world = me, entropy, ring, round_, world
@@ -195,7 +195,7 @@ class SymbolicSuite(Suite):
         self._page.append((what, tokens))
 
     def forget(self) -> None:
-        """Keeps everything: the audit asks what a coalition that never forgets would know."""
+        """Does nothing: the audit considers a coalition that never deletes a secret."""
 
     def key_pair(self) -> KeyPair:
         """Makes a fresh token and its public half."""
@@ -231,7 +231,7 @@ class SymbolicSuite(Suite):
         return Secret(agreed)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
-        """Returns the token that seals envelopes between us and `peer` in one session."""
+        """Returns the token that seals envelopes between this party and `peer` in one session."""
         ends, channels = (self.me, peer, session), self._world.channels
         if (known := channels.get(ends)) is None:
             known = channels[ends] = self._pair_key(peer, "tacit/v1/channel", session)
@@ -253,12 +253,12 @@ class SymbolicSuite(Suite):
         return token
 
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
-        """Returns a token that only the key opens."""
+        """Returns a token that can be opened only with the key."""
         sealed = Sealed(self._world.secret(key), bytes(plaintext), context)
         return self._world.token(sealed, sealed_length(len(plaintext)))
 
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> bytes:
-        """Returns what was sealed, or raises WireError."""
+        """Returns the sealed plaintext, or raises WireError."""
         meaning = self._world.meaning(bytes(sealed))
         if not isinstance(meaning, Sealed) or meaning.key != key.reveal() or meaning.context != context:
             raise WireError("sealed bytes are not authentic")
@@ -277,7 +277,7 @@ class SymbolicSuite(Suite):
             raise WireError("the tag is invalid")
 
     def sign(self, statement: bytes) -> bytes:
-        """Returns our word for a statement."""
+        """Returns this party's signature of a statement."""
         token = self._world.token(Signature(self.me, statement), 64)
         self._gave("sign", token)
         return token
@@ -294,13 +294,13 @@ class SymbolicSuite(Suite):
         for seeds, sign in ((plus, 1), (minus, -1)):
             for seed in seeds:
                 signs[self._note_expansion(seed, len(vector))] += sign
-        # All at once: of many masks, one after another would copy ever longer forms.
+        # All masks are added at once: one after another would copy longer and longer forms.
         factors = [(token, sign) for token, sign in signs.items() if sign]
         added = (Form.over({("mask", token, place): sign for token, sign in factors}) for place in range(len(vector)))
         vector += np.fromiter(added, dtype=object, count=len(vector))
 
     def _note_expansion(self, seed: Secret, length: int) -> bytes:
-        """Returns the token of a seed, and takes note of how far it was expanded."""
+        """Returns the token of a seed, and records the length of its expansion."""
         token = self._world.secret(seed)
         self._world.masked[token] = max(length, self._world.masked.get(token, 0))
         return token
@@ -311,14 +311,14 @@ class SymbolicSuite(Suite):
         return unknowns("mask", self._note_expansion(seed, length), length)
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
-        """Returns a token a holder."""
+        """Returns one token per holder."""
         token = self._world.secret(secret)
         shares = {holder: self._world.token(KeyShare(token, holder, threshold), 33) for holder in holders}
         self._gave("share", *shares.values())
         return shares
 
     def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
-        """Returns the secret, if these are enough shares of one."""
+        """Returns the secret, if these are enough shares of it."""
         meanings = {self._world.meaning(data) for data in shares.values()}
         secrets = {meaning.secret for meaning in meanings if isinstance(meaning, KeyShare)}
         held = {meaning.holder for meaning in meanings if isinstance(meaning, KeyShare)}

@@ -29,7 +29,7 @@ from tacit.protocols import find
 from tacit.runtime.atomic_files import make_private_folder
 
 FEDERATION, ME, PARTITION = "tacit-federation", "tacit-me", "partition-id"
-"""Keys of configurations: path of the roster, name of the node's party, and, in simulation, its index."""
+"""Keys of configurations: path of the roster, name of the node's party, and in a simulation the index of the node."""
 
 _rosters: dict[tuple[Path, int], RosterFile] = {}
 _parties: dict[tuple[Path, int, Party], FlowerParty] = {}
@@ -83,15 +83,27 @@ def _warn_clipped(ending: Ending) -> None:
         )
         problem = f"{entries} clipped, the largest being {ending.largest:g}"
         cure = "raise clip in the roster, with bits=64 if by much, or leave such arrays out (exclude)"
-        warnings.warn(f"{problem}; {cure}", ClippedWarning, stacklevel=2)
+        warnings.warn(f"{problem}; try: {cure}", ClippedWarning, stacklevel=2)
 
 
 mod = make_mod(_find_party, _warn_clipped)
-"""Mod for a ClientApp: what `train` returns is averaged in a round, and never leaves the node unprotected."""
+"""Mod for a ClientApp: the result of `train` is averaged in a round, and never leaves the node unprotected."""
 
 
 def grid(grid: Grid, context: Context) -> AveragingGrid:
-    """Returns a grid that gives strategies the average instead of the models that nodes have trained."""
+    """Wraps a grid so that strategies receive the average instead of the models that nodes have trained.
+
+    Args:
+        grid: The grid that Flower gives to the main function of a ServerApp.
+        context: The context of the same function. Its configuration names the roster.
+
+    Returns:
+        The grid to give to a strategy.
+
+    Raises:
+        ConfigError: With all problems of the roster.
+        LeakRefused: With the audit's report, if the settings of the roster leak.
+    """
     path = _roster_path(context.run_config, f"flwr run --run-config '{FEDERATION}=\"…\"'")
     roster = _load_roster(path)[1]
     return AveragingGrid(grid, None if roster.entry.server is None else party(path, SERVER), roster)
@@ -100,21 +112,34 @@ def grid(grid: Grid, context: Context) -> AveragingGrid:
 def trial(path: str | Path, protocol: str, parties: int, **settings: Any) -> Path:
     """Creates keys and a roster for simulated parties on one machine, unless the roster exists; returns its path.
 
-    For simulations only: the folder has everybody's private keys.
+    For simulations only: the folder contains the private keys of all parties.
+
+    Args:
+        path: The roster file to create.
+        protocol: The name of the protocol.
+        parties: The number of parties.
+        settings: Settings of the protocol.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from tacit import flower
+    >>> with TemporaryDirectory() as folder:
+    ...     flower.trial(Path(folder) / "federation.toml", "secagg", 4).name
+    'federation.toml'
     """
     path = Path(path).expanduser()
     if path.exists():
         there = RosterFile.load(path)
         if (there.protocol, len(there.names)) != (protocol, parties):
             found = f"{there.protocol} between {len(there.names)} parties, not {protocol} between {parties}"
-            raise ConfigError(f"{path} is of {found}; move its folder away, or give another path")
+            raise ConfigError(f"{path} is of {found}; try: move its folder away, or give another path")
         return path
     names = tuple([f"p{place}" for place in range(parties)])
     entropy = SystemEntropy()
     made = {name: Credentials.generate(name, entropy) for name in find(protocol).everyone(names)}
     cards = [each.card(f"localhost:{7400 + place}") for place, each in enumerate(made.values())]
     roster = RosterFile.new("trial", protocol, settings, entropy, cards)
-    roster.terms  # noqa: B018 (raises if it cannot be run, before anything is written)
+    roster.terms  # noqa: B018 (raises if the settings cannot run, before anything is written)
     make_private_folder(path.parent)
     for name, each in made.items():
         each.create(path.with_name(f"{file_stem(name)}.identity"))

@@ -1,7 +1,7 @@
-"""Introduction of a Flower node: which party it is, how far it has come, and the signature of that party.
+"""Introduction of a Flower node: its party, the progress of the party, and the party's signature.
 
-The server greets a new node with a fresh challenge. The answer of the node is signed over that challenge, so that no
-node can take the place of another party, nor use an earlier answer again.
+The server sends a new node a fresh challenge. The node signs its answer together with the challenge. So no node can
+impersonate another party or repeat an earlier answer.
 """
 
 from typing import Any, TypeGuard
@@ -20,7 +20,7 @@ CHALLENGE_BYTES = 16
 
 
 class NodeIntroduction(msgspec.Struct, frozen=True):
-    """Answer of a node to a hello. Field names are part of the message."""
+    """A node's answer to a hello. Field names are part of the message."""
 
     party: Party
     place: int
@@ -34,13 +34,13 @@ class NodeIntroduction(msgspec.Struct, frozen=True):
     signature: bytes = b""
 
     def statement(self, roster: RosterFile, challenge: bytes) -> bytes:
-        """Returns what the party signs."""
+        """Returns the bytes that the party signs."""
         numbers = self.place.to_bytes(SIZE, signed=True), self.rounds.to_bytes(SIZE, signed=True)
         about = self.party.encode(), *numbers, self.incarnation, bytes([self.server])
         return frame_parts(b"tacit/v1/flower introduction", roster.nonce.encode(), *about, challenge)
 
     def is_signed(self, roster: RosterFile, challenge: bytes) -> bool:
-        """Says whether the party itself signed this for the challenge, at its place on the roster."""
+        """Says whether the party itself signed this introduction for the challenge, at its place on the roster."""
         try:
             roster.members.verify(self.party, self.statement(roster, challenge), self.signature)
         except (PeerFault, OverflowError):
@@ -49,9 +49,9 @@ class NodeIntroduction(msgspec.Struct, frozen=True):
 
 
 def introduce_node(party: FlowerParty, challenge: Any) -> ConfigRecord:
-    """Returns the introduction of a node as a record; raises ConfigError if the challenge is none."""
+    """Returns the introduction of a node as a record; raises ConfigError if the challenge is invalid."""
     if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
-        raise ConfigError("a hello has no challenge; use the same release of Tacit everywhere")
+        raise ConfigError("a hello has no challenge; try: use the same release of Tacit everywhere")
     place, has_server = party.roster.names.index(party.name), party.roster.entry.server is not None
     made = NodeIntroduction(party.name, place, party.rounds, party.incarnation, has_server)
     signed = msgspec.structs.replace(made, signature=party.sign(made.statement(party.roster, challenge)))

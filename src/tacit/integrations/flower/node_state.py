@@ -1,8 +1,8 @@
-"""Durable state of a node on Flower, on its own disk: last round, protocol state, and tip of the journal.
+"""Durable state of a node on Flower, on the node's own disk: last round, protocol state, and tip of the journal.
 
-Flower keeps the journals. It may lose them, or return an older copy. The node's folder has what detects such a copy:
-the tip of the journal (see `runtime.round`) and the number of the last round used up, which counts on over all runs.
-Both files are sealed. One process at a time has the folder open.
+Flower stores the journals. It may lose them, or return an older copy. The node's folder detects such a copy: it has the
+tip of the journal (see `runtime.round`) and the number of the last used round, which increases over all runs. Both
+files are encrypted. Only one process at a time opens the folder.
 
 The file `mark`, with the record, is written before anything else in a folder. So a folder with other files and no
 `mark` has lost it, and is refused. The first record gets a random *incarnation*, which enters the session of every
@@ -45,13 +45,13 @@ class NodeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Progress of a party over all rounds, without the tip of its journal. Field names are part of the file format."""
 
     number: int = 0
-    """Number of the last round that is used up."""
+    """Number of the last round whose number was used."""
     under_way: bool = False
     """Whether that round is neither finished nor abandoned."""
     entries: int = 0
     """Length of the vectors in that round."""
     averaged: int = 0
-    """Number of the last round that left this party an average of its own; 0 if none did."""
+    """Number of the last round in which this party got an average of its own; 0 if there was none."""
     state: bytes | None = None
     """Encoded protocol state that was saved last."""
     incarnation: bytes = b""
@@ -81,13 +81,15 @@ class NodeFolder:
             self._create_record()
             self._lock = open_private(folder / "lock")
         except OSError as error:
-            raise ConfigError(f"{folder} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{folder} cannot be written: {error.strerror}; try: use another folder") from None
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             remove_leftovers(folder)
             record = self._read("mark", NodeRecord)
             if record is None:
-                raise JournalError(f"{folder / 'mark'} is lost, and with it the number of the last round; {self._cure}")
+                raise JournalError(
+                    f"{folder / 'mark'} is lost, and with it the number of the last round; try: {self._cure}"
+                )
             self.record = record
             number, tip = self._read("tip", tuple[int, bytes]) or (0, b"")
         except BaseException:
@@ -105,7 +107,7 @@ class NodeFolder:
         if any((self._folder / name).exists() for name in ("mark", "tip", "lock")):
             return
         first = NodeRecord(incarnation=SystemEntropy().bytes(INCARNATION_BYTES))
-        with suppress(FileExistsError):  # another process created it first
+        with suppress(FileExistsError):  # Another process created it first.
             create_private(self._folder / "mark", self._encode_sealed("mark", first))
 
     def _encode_sealed(self, name: str, value: Any) -> bytes:
@@ -118,7 +120,7 @@ class NodeFolder:
         except FileNotFoundError:
             return None
         except (OSError, WireError, msgspec.DecodeError) as error:
-            raise JournalError(f"{path} was changed ({error}); {self._cure}") from None
+            raise JournalError(f"{path} was changed ({error}); try: {self._cure}") from None
 
     def write(self, record: NodeRecord, tip: bytes) -> None:
         """Replaces the record and the tip; the record is durable when this returns."""

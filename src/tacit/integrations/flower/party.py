@@ -1,14 +1,14 @@
-"""Party of a round on Flower, called once for each delivery and each time perhaps in another process.
+"""Party of a round on Flower. It is called once for each delivery, possibly in a new process each time.
 
-What it needs to continue is in two places. Flower keeps its *storage*: the journal of the round and the party's update,
-sealed with a key derived from the party's identity, under the round's number. The party's own disk has a `NodeFolder`:
-that number, the protocol state, and the tip of the journal. Every call replays the round from the journal and then
-delivers the new messages. If the storage is empty, or not what was last written, the round is refused. It is never
-begun a second time, because its masks would then cover two vectors.
+Its state is in two places. Flower keeps its *storage* under the round's number: the journal of the round and the
+party's update, encrypted with a key derived from the party's identity. The party's own disk has a `NodeFolder`: the
+round's number, the protocol state, and the tip of the journal. Every call replays the round from the journal and then
+delivers the new messages. If the storage is empty, or differs from what was last written, the round is refused. It
+never begins a second time, because its masks would then cover two vectors.
 
 The session of a round is derived from the incarnations of all parties that were asked for it. A party takes its own
-from its folder, whatever the server says. So a party that has lost its folder uses other masks, even if the server
-lies.
+incarnation from its folder, whatever the server says. So a party that has lost its folder uses other masks, even with a
+malicious server.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ from tacit.runtime.round import Action, Post, Round
 from tacit.runtime.round_numbers import in_reach
 
 JOURNAL, UPDATE, AVERAGE = "journal", "brought", "average"
-"""Keys of a storage: the first two while a round is under way, the last after a round without a server."""
+"""Keys of a storage: the first two while a round is active, the last after a round without a server."""
 SIZE = 8
 """Bytes of an encoded length or round number."""
-GONE = "the round continues without this party, which can join the next"
+GONE = "join the next round; this one goes on without this party"
 
 Storage = MutableMapping[str, Any]
 """Bytes by key, kept by Flower."""
@@ -72,7 +72,7 @@ class StepResult:
 
 @dataclass
 class _LiveRound:
-    """Round in memory, reused when the next call reaches the same process."""
+    """Round in memory, reused if the next call reaches the same process."""
 
     tip: bytes
     participant: KeyedParticipant
@@ -149,15 +149,15 @@ class FlowerParty:
             before = folder.record
             if number <= before.number:
                 raise JournalError(
-                    f"{self.name} has begun round {before.number} and does not begin round {number} again; {GONE}"
+                    f"{self.name} has begun round {before.number} and does not begin round {number} again; try: {GONE}"
                 )
             if not in_reach(before.number, number):
                 raise JournalError(
-                    f"round {number} is too far ahead of round {before.number}, the last of {self.name}; {GONE}"
+                    f"round {number} is too far ahead of round {before.number}, the last of {self.name}; try: {GONE}"
                 )
             known = {**(company or {}), self.name: before.incarnation}
             if company and company.get(self.name) != before.incarnation:
-                raise JournalError(f"others know {self.name} by another incarnation than its own; {RENEW}")
+                raise JournalError(f"others know {self.name} by another incarnation than its own; try: {RENEW}")
             folder.record = before = msgspec.structs.replace(before, company=known)
             agreement = self._derive_agreement(entries, known)
             self._live = None
@@ -186,10 +186,10 @@ class FlowerParty:
         with self._open_folder() as folder:
             record = folder.record
             if number != record.number:
-                raise JournalError(f"{self.name} is not in round {number}; {GONE}")
+                raise JournalError(f"{self.name} is not in round {number}; try: {GONE}")
             if not record.under_way:
                 return StepResult([], over=True)
-            live, self._live = self._live, None  # after an error from here on, memory is not reused
+            live, self._live = self._live, None  # After an error from here on, the round in memory is not reused.
             journal, participant = self._resume_round(storage, folder, live)
             posts: list[Post] = []
             if participant.round is not None and participant.round.waits == expired:
@@ -207,7 +207,7 @@ class FlowerParty:
         try:
             data = self._sealing.open(storage[AVERAGE], frame_parts(AVERAGE.encode(), number.to_bytes(SIZE)))
         except WireError:
-            raise JournalError(f"the average of round {number} was changed; take part in a new run") from None
+            raise JournalError(f"the average of round {number} was changed; try: take part in a new run") from None
         return np.frombuffer(data)
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -220,17 +220,17 @@ class FlowerParty:
         here = live is not None and (live.participant.number, live.tip) == (record.number, folder.tip)
         if storage is None:
             if live is None or not here:
-                raise JournalError(f"round {record.number} was interrupted; {GONE}")
+                raise JournalError(f"round {record.number} was interrupted; try: {GONE}")
             return Journal(), live.participant
         if JOURNAL not in storage or UPDATE not in storage:
             raise JournalError(
                 f"the journal of {self.name} for round {record.number} is lost, and the round must not begin "
-                f"again; {GONE}"
+                f"again; try: {GONE}"
             )
         agreement = self._derive_agreement(record.entries, record.company)
         journal = Journal.decode(bytes(self._unseal(JOURNAL, agreement, record.number, storage[JOURNAL])), folder.tip)
         if live is not None and here:
-            journal.read()  # raises if it was changed, even if the round is in memory
+            journal.read()  # Raises if the journal was changed, even if the round is in memory.
             return journal, live.participant
         update = _decode_update(self._unseal(UPDATE, agreement, record.number, storage[UPDATE]))
         state = self._decode_state(agreement, record)
@@ -260,9 +260,9 @@ class FlowerParty:
         """Saves the round to the storage and the folder; returns what is to be sent."""
         agreement, round_ = participant.agreement, participant.round
         if round_ is None:
-            raise AssertionError  # a participant that was begun or resumed is in a round
+            raise AssertionError  # A participant that was begun or resumed is in a round.
         state = agreement.protocol.encode_state(participant.state, (self.name, participant.number))
-        # With a server, the next message of the strategy has the average anyway.
+        # With a server, the next message of the strategy contains the average anyway.
         kept = None if agreement.protocol.server is not None else round_.average
         averaged = folder.record.averaged if kept is None else participant.number
         record = msgspec.structs.replace(
@@ -290,7 +290,7 @@ class FlowerParty:
                     )
             else:
                 storage[JOURNAL] = self._seal(JOURNAL, agreement, participant.number, journal.encode())
-        # Durable before anything is sent. If the storage is lost afterwards, the tip detects it.
+        # The state is durable before anything is sent. If the storage is lost afterwards, the tip detects it.
         folder.write(record, b"" if round_.over else journal.tip)
         if round_.over:
             self.last = round_.ending
@@ -318,7 +318,8 @@ class FlowerParty:
     def _derive_agreement(self, entries: int, company: Mapping[Party, bytes]) -> Agreement:
         if self._agreement is None or self._agreement.entries != entries:
             self._agreement = self.roster.agreement(entries)
-        # A session of its own: a federation between machines may have the same roster and other round numbers.
+        # The session differs from that of a federation between machines, which may have the same roster and other round
+        # numbers.
         known = [part for party in sorted(company) for part in (party.encode(), company[party])]
         parts = (b"tacit/v2/flower", bytes.fromhex(self.roster.nonce), *known)
         nonce = hashlib.sha256(frame_parts(*parts)).digest()[:NONCE_BYTES]
@@ -339,7 +340,7 @@ class FlowerParty:
             return self._sealing.open(data, _seal_context(key, agreement, number))
         except WireError:
             raise JournalError(
-                f"what {self.name} had stored for round {number} was changed, or is from another round; {GONE}"
+                f"what {self.name} had stored for round {number} was changed, or is from another round; try: {GONE}"
             ) from None
 
 

@@ -1,8 +1,9 @@
-"""Message router of a round on Flower: which node to call next, with which messages, and whose wait has timed out.
+"""Message router of a round on Flower. It decides which node to call next, with which messages, and which waits end.
 
-On Flower the server calls nodes, and nodes never call it. So the router decides when a wait is over: when no message is
-under way that could end it. It has a virtual clock that only its own calls advance, like the simulator, so that waits
-end in the order of their deadlines. By lying about this, a malicious router gains no more than any network does.
+On Flower the server calls nodes, and nodes never call the server. So the router decides when a wait times out: when no
+message is on its way that could end it. It has a virtual clock that only its own calls advance, as the simulator has,
+so that waits end in the order of their deadlines. By wrong decisions a malicious router gains no more than any
+malicious network does.
 """
 
 from collections import Counter
@@ -14,12 +15,12 @@ from tacit.integrations.flower.party import StepResult
 from tacit.runtime.simulation.faults import LATENCY, PHASE
 
 SPARE = 16
-"""Calls that a party may need beyond twice as many as the others."""
+"""Number of calls beyond twice those of the other parties after which a party counts as endless."""
 
 
 @dataclass
 class NodeCall:
-    """Input of the next call of a party."""
+    """Input of the next call to a party."""
 
     messages: list[bytes] = field(default_factory=list)
     expired: int = 0

@@ -1,1 +1,1 @@
-"""Attacks, each with a positive control that it must win against and a negative one that it must not."""
+"""Attacks. Each is also run on a positive control, which it must break, and a negative one, which it must not."""

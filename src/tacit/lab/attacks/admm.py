@@ -1,18 +1,18 @@
-"""A curious peer against the averaging of paper 000, Section III: it solves for the w of those it heard enough of.
+"""Attack by a curious peer on the averaging of paper 000, Section III: it solves for the vectors w of other peers.
 
-All that is secret about peer k is w_k and λ_k⁰, and everything later follows from these and from z, which all know. By
-(8), λ^i = ρ_i (y^i − z^i), and with that (4) makes every y a line in w and λ⁰/ρ_1:
+The secrets of peer k are w_k and λ_k⁰. All later values follow from these and from z, which every peer knows. By (8),
+λ^i = ρ_i (y^i − z^i). With (4), every y is then linear in w and λ⁰/ρ_1:
 
     y¹ = q_1 (w + λ⁰/ρ_1),    y^{i+1} = q w + q y^i ρ_i/ρ − z^i (q ρ_i/ρ − ρ/(2 + ρ))
 
-where q = 2/(2 + ρ) and ρ is that of iteration i + 1. So any two y of one peer give its w. That is Lemma III.1 for two
-iterations of all-to-all communication, and it is what happens when two peers meet again, however large the gap
-(`solve_met_twice`). The sums z_g of all groups, which everybody gets, are sums of such lines: with the y of those met
-once they make a linear system that is complete earlier still (`solve_system`). And one y alone gives w up to λ⁰/ρ_1,
-where λ⁰ is from [0, 1) and drawn anew in the next round of learning (`bound_vectors`): the larger ρ_1, the less it
-hides.
+where q = 2/(2 + ρ), and ρ is that of iteration i + 1. So any two y of one peer determine its w. This is Lemma III.1 for
+two iterations of all-to-all communication. It also applies whenever two peers are in one group twice, however large the
+gap (`solve_met_twice`). The sums z_g of all groups, which every peer receives, are linear too. Together with the y of
+peers that were met once they form a linear system, which is complete even earlier (`solve_system`). A single y
+determines w up to λ⁰/ρ_1, where λ⁰ is from [0, 1) and is drawn anew in each round of learning (`bound_vectors`): the
+larger ρ_1 is, the less λ⁰ hides.
 
-The peer opens what it sent and received with its own keys, in rounds of the deployed protocol, and uses nothing else.
+The peer uses only what it sent and received in rounds of the deployed protocol, decrypted with its own keys.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,12 +38,12 @@ Group: TypeAlias = tuple[int, ...]
 
 TOLERANCE = 1e-6
 ENTRIES = 8
-RANK = 1e-9  # singular values below this part of the largest are zeros that were rounded
+RANK = 1e-9  # Singular values below this part of the largest one count as zeros with rounding errors.
 
 
 @dataclass(frozen=True)
 class AdmmLine:
-    """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ_1 + rest."""
+    """Dependence of a peer's y^i on its secrets: y = of_w · w + of_start · λ⁰/ρ_1 + rest."""
 
     of_w: float
     of_start: float
@@ -67,7 +67,7 @@ def derive_lines(z: Numbers, rhos: Sequence[float]) -> list[AdmmLine]:
 
 
 def apply_lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numbers:
-    """Returns w of a peer from two of its y, z from the iteration of the first up to that of the second, and ρ of all.
+    """Returns the w of a peer from two of its y, given z from the first of the two iterations on, and ρ of all.
 
     With y¹, y² and z¹ this is (11) of Lemma III.1.
     """
@@ -77,12 +77,12 @@ def apply_lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -
     return np.asarray((later - line.rest) / line.of_w)
 
 
-# --- what a curious peer has --------------------------------------------------------------------------------------
+# --- the view of a curious peer -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PeerView:
-    """What a peer knows after a round. Peers are numbered as on the roster, and iterations from 0 on."""
+    """View of a peer after a round. Peers are numbered by their place on the roster, iterations from 0."""
 
     terms: AdmmTerms
     peers: int
@@ -91,14 +91,14 @@ class PeerView:
     start: Numbers
     """Its own λ⁰."""
     y: Mapping[tuple[int, int], Numbers]
-    """What others sent to it, by iteration and peer: their y, masked if the protocol masks them."""
+    """The y that the peer received, by iteration and sender; masked if the protocol masks them."""
     sums: Mapping[tuple[int, Group], Numbers]
     """Σ y over each group, by iteration and group."""
     z: Numbers
 
     @property
     def lines(self) -> list[AdmmLine]:
-        """How y depends on the secrets, by iteration."""
+        """Dependence of y on the secrets, by iteration."""
         return derive_lines(self.z, self.rhos)
 
     @property
@@ -108,7 +108,7 @@ class PeerView:
 
 
 def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
-    """Returns what a peer knows after a recorded round."""
+    """Returns the view of a peer after a recorded round."""
     agreement, ring = transcript.agreement, transcript.ring()
     terms = cast(AdmmTerms, agreement.terms)
     parties, n, d = agreement.parties, len(agreement.parties), agreement.entries
@@ -122,7 +122,7 @@ def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
         elif isinstance(message, GroupSum):
             z_g[i, group[i][k]] = ring.unpack(message.vector, d)
     for i in range(terms.iterations):
-        # With what we sent ourselves the group is complete, and masks cancel in the ring.
+        # With the peer's own share the group is complete, and masks cancel in the ring.
         z_g[i, group[i][me]] = sum((shares[i, k] for k in group[i][me]), ring.zeros(d))
     z = [
         ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) / terms.stretches[i]
@@ -134,18 +134,18 @@ def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
         me=me,
         w=read_input(transcript, parties[me]),
         start=transcript.holdings[parties[me]].vectors[0],
-        # What is sent is y/n, times what fills the ring.
+        # A share is y/n, scaled to fill the ring.
         y={(i, k): n * ring.floats(share) / terms.stretches[i] for (i, k), share in shares.items() if k != me},
         sums={(i, g): n * ring.floats(total) / terms.stretches[i] for (i, g), total in z_g.items()},
         z=np.array(z),
     )
 
 
-# --- three ways to use it -----------------------------------------------------------------------------------------
+# --- three ways to use the view -----------------------------------------------------------------------------------
 
 
 def solve_met_twice(known: PeerView) -> dict[int, Numbers]:
-    """Returns w of every peer that was met more than once."""
+    """Returns the w of every peer that was met more than once."""
     met: dict[int, list[int]] = {}
     for i, k in sorted(known.y):
         met.setdefault(k, []).append(i)
@@ -157,13 +157,13 @@ def solve_met_twice(known: PeerView) -> dict[int, Numbers]:
 
 
 def solve_system(known: PeerView, *, with_sums: bool = True) -> dict[int, Numbers]:
-    """Returns w of everybody by least squares: exact where the equations say what it is, and else a guess."""
+    """Returns the w of all peers by least squares: exact where the equations determine it, otherwise an estimate."""
     heard: list[tuple[int, Group, Numbers]] = []
     if with_sums:
         heard += [(i, g, total) for (i, g), total in known.sums.items()]
     if not known.terms.settings.masked:
         heard += [(i, (k,), y) for (i, k), y in known.y.items()]
-    # The unknowns are w and λ⁰/ρ_1 of all peers in turn. Our own we know.
+    # The unknowns are w and λ⁰/ρ_1 of each peer in turn. The peer knows its own.
     ours = np.eye(2 * known.peers)[2 * known.me : 2 * known.me + 2]
     rows, right = [*ours], [known.w, known.start / known.rhos[0]]
     for i, group, total in heard:
@@ -176,11 +176,11 @@ def solve_system(known: PeerView, *, with_sums: bool = True) -> dict[int, Number
 
 
 def bound_vectors(known: PeerView) -> dict[int, tuple[Numbers, Numbers]]:
-    """Returns the least and the most that w of each peer met can be, since λ⁰ is between two known numbers."""
+    """Returns the least and largest possible w of each peer that was met, because the range of λ⁰ is known."""
     found = {}
     for i, k in sorted(known.y):
         line = known.lines[i]
-        # The larger λ⁰ was, the less of y is left for w.
+        # The larger λ⁰ is, the smaller is the part of w in y.
         most, least = (
             (known.y[i, k] - line.rest - line.of_start * end / known.rhos[0]) / line.of_w
             for end in known.terms.settings.lambda0
@@ -194,7 +194,7 @@ def bound_vectors(known: PeerView) -> dict[int, tuple[Numbers, Numbers]]:
 
 @dataclass(frozen=True)
 class AdmmTarget:
-    """Some settings of the protocol, and how they are attacked."""
+    """Settings of the protocol, and the way in which they are attacked."""
 
     name: str
     solve: Callable[[PeerView], dict[int, Numbers]]
@@ -228,7 +228,7 @@ HOLDING = (
 
 
 class AdmmRounds:
-    """Rounds of one setting in which everybody brings the same random vector again and again."""
+    """Rounds with one setting in which every peer contributes the same random vector each time."""
 
     def __init__(self, setting: AdmmTarget, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -247,7 +247,7 @@ class AdmmRounds:
         )
 
     def observe(self) -> PeerView:
-        """Runs a round and returns what the first peer knows after it."""
+        """Runs a round and returns the view of the first peer."""
         updates = {party: Update(self.w[k]) for k, party in enumerate(self._simulation.parties)}
         return collect_view(cast(Transcript, self._simulation.average(updates).transcript))
 
@@ -260,7 +260,7 @@ def count_recovered(setting: AdmmTarget, seed: int) -> int:
 
 
 def narrow_down(rounds: int, seed: int) -> list[Finding]:
-    """Returns how far off w is guessed from one y, and from one y in each of several rounds of the same w."""
+    """Returns the error of an estimate of w from one y, and from one y in each of several rounds with the same w."""
     setting = "9 peers in groups of three, 2 iterations"
     same = AdmmRounds(AdmmTarget(setting, solve_met_twice, 9, 2), seed)
     heard = [bound_vectors(same.observe()) for _ in range(rounds)]
@@ -283,7 +283,7 @@ def narrow_down(rounds: int, seed: int) -> list[Finding]:
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Solves for vectors where that can be done, narrows down those of which little is heard, and tries where not."""
+    """Recovers vectors where that is possible, estimates those with few observations, and tries the rest."""
     trials, rounds = (50, 200) if full else (5, 20)
     settings = len(BROKEN) + len(HOLDING)
     findings = []

@@ -19,13 +19,13 @@ INTERVAL = "95 % interval"
 
 @dataclass(frozen=True)
 class Finding:
-    """One target, attacked some number of times."""
+    """Result of several attacks on one target."""
 
     attack: str
     target: str
-    """What was attacked, for whoever has not read the papers: the protocol, and the settings that matter."""
+    """The attacked protocol with the settings that matter, for readers who do not know the papers."""
     measure: str
-    """What the value is, with its unit."""
+    """Meaning of the value, with its unit."""
     value: float
     low: float
     high: float
@@ -34,9 +34,9 @@ class Finding:
     bracket: str = INTERVAL
     """Meaning of `low` and `high`; empty if the value is a count, which has no interval."""
     paper: str = ""
-    """Where its paper has the same, if it does: a table, a figure, a theorem."""
+    """Table, figure or theorem of the paper with the same measure; empty if there is none."""
     tried: str = "tries"
-    """What `samples` counts."""
+    """Unit that `samples` counts."""
 
     @property
     def has_interval(self) -> bool:
@@ -50,7 +50,7 @@ class Finding:
 
 
 def group_by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Returns findings of which the same was measured, and that lie between the same, together."""
+    """Returns the findings in groups with equal measures and equal kinds of intervals."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         found.setdefault((finding.measure, finding.bracket), []).append(finding)
@@ -73,7 +73,7 @@ def proportion_finding(
         chance: Success rate of guessing.
         paper: Table, figure or theorem of the paper with the same measure.
     """
-    from scipy.stats import binomtest  # takes a second to import
+    from scipy.stats import binomtest  # Importing it takes a second.
 
     interval = binomtest(wins, tries).proportion_ci(CONFIDENCE, "exact")
     low, high = float(interval.low), float(interval.high)
@@ -82,18 +82,20 @@ def proportion_finding(
 
 def mean_finding(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:
     """Returns the mean of some measurements, with the interval of Student's t."""
-    from scipy.stats import t  # takes a second to import
+    from scipy.stats import t  # Importing it takes a second.
 
     values = np.asarray(samples, dtype=np.float64)
     mean = float(values.mean())
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
     reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(len(values) - 1, 1))) * error if error else 0.0
-    low = mean - reach if values.min() < 0 else max(mean - reach, 0.0)  # what is never below 0 has no such mean
+    low = (
+        mean - reach if values.min() < 0 else max(mean - reach, 0.0)
+    )  # The mean of values that are never negative is not negative.
     return Finding(attack, target, measure, mean, low, mean + reach, len(values), broken)
 
 
 class Grid(NamedTuple):
-    """Images in rows, under headings, for an attack whose findings are best looked at."""
+    """Rows of images under headings, for attacks whose findings are pictures."""
 
     title: str
     headings: tuple[str, ...]
@@ -107,10 +109,11 @@ class Attack:
     name: str
     summary: str
     paper: str
-    """Which paper's claim or experiment it tests."""
+    """The paper whose claim or experiment it tests."""
     run: Callable[[bool, int, Progress], list[Finding]]
-    """Given (full, seed, progress): what it found, positive controls first. Not full is a matter of seconds."""
+    """Takes (full, seed, progress) and returns the findings, positive controls first. Without `full` it takes
+    seconds."""
     look: Callable[[bool, int, Progress], tuple[list[Finding], Grid]] | None = None
-    """The same with what can be looked at, if there is anything."""
+    """Like `run`, but also returns images; None if the attack has none."""
     aliases: tuple[str, ...] = ()
-    """Former names, which go on working."""
+    """Former names, which remain valid."""

@@ -1,22 +1,24 @@
-"""Colluding receivers against CESAR: the Monte Carlo of paper 004, Section 4.6.4 (Figure 6), and what it leaves out.
+"""Colluding receivers against CESAR: the Monte Carlo experiment of paper 004, Section 4.6.4 (Figure 6), and two
+extensions.
 
-Random δ-regular graphs are drawn, some of their nodes collude, and the graphs in which they put an honest node at risk
-are counted, by the masking requirement s. There are three counts, in the order of what colluding nodes may do:
+Random δ-regular graphs are drawn, and some of their nodes collude. The experiment counts the graphs in which they put
+an honest node at risk, by the masking requirement s. There are three counts, ordered by what colluding nodes may do:
 
-- **One receiver** (`one_receiver`), which is what the paper counts: an honest node is at risk if it "is connected to an
-  adversary who has at least s adversarial neighbors". At an index that it and these select, and no other neighbour of
-  that adversary, every mask on its entry is known to the adversaries. Graphs are counted, not nodes. With 15
-  adversaries among 100 nodes and δ = 25 that is 1.44 % at s = 9; the paper's 250 000 graphs gave 1.45 %, and their
-  error is 0.05 %. Other readings are far from it: 0.16 % with more than s adversarial neighbours, 0.3 % of honest nodes
-  instead of graphs, 8 % if every node is an adversary with probability 15 % on its own.
-- **Two receivers** (`two_receivers`), which Theorem 5 misses: each learns the sum over its own neighbours, whatever the
-  masks. At an index where the honest terms of the two sums differ by one node, the difference is that node's entry.
-  This counts, as the paper does, graphs in which some index sets expose a node; three or more could only add to them.
-- **All of them** (`true_risk`), the linear view: which nodes follow from all the adversaries' sums together, at an
-  index that everybody selects, or that each node selects with probability α (random subsampling, Section 2.2). This is
-  no longer about some index sets, but about given ones.
+- **One receiver** (`one_receiver`), as in the paper: an honest node is at risk if it "is connected to an adversary who
+  has at least s adversarial neighbors". At an index that only this node and these neighbours select, the adversaries
+  know every mask on its entry. Graphs are counted, not nodes. With 15 adversaries among 100 nodes and δ = 25 the result
+  is 1.44 % at s = 9; the paper's 250 000 graphs gave 1.45 %, with a standard error of 0.05 %. Other readings of the
+  paper give very different results: 0.16 % with more than s adversarial neighbours, 0.3 % of honest nodes instead of
+  graphs, and 8 % if every node is an adversary with probability 15 % independently.
+- **Two receivers** (`two_receivers`), which Theorem 5 overlooks: each learns the sum over its own neighbours, whatever
+  the masks. At an index where the honest terms of the two sums differ by one node, the difference is that node's entry.
+  As in the paper, this counts graphs in which some index sets expose a node. Three or more receivers could only add to
+  them.
+- **All of them** (`true_risk`), by linear algebra: the nodes that follow from all adversaries' sums together, at an
+  index that every node selects, or that each node selects with probability α (random subsampling, Section 2.2). This is
+  the risk for given index sets, not for the worst ones.
 
-All graphs of one seed are the same ones, whatever is counted.
+All counts with one seed use the same graphs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +35,8 @@ from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.lab.attacks.regular_graphs import Graphs, Marks, Whole, regular_graphs
 
 Count: TypeAlias = Callable[[Graphs, int], Whole]
-"""Given graphs and how many of their first nodes collude: up to which s each graph is at risk, 0 if at none."""
+"""Takes graphs and the number of colluding nodes, which come first. Returns for each graph the largest s at which it is
+at risk; 0 if it is never at risk."""
 
 NODES, DEGREE, ADVERSARIES = 100, 25, 15  # Section 4.6.4
 AT_RISK = "share of networks with a node"
@@ -49,13 +52,14 @@ def _batches(nodes: int, degree: int, graphs: int, seed: int, progress: Progress
     progress(f"drew {graphs:,} networks", 1.0)
 
 
-# --- who is at risk ------------------------------------------------------------------------------------------------
+# --- nodes at risk -------------------------------------------------------------------------------------------------
 
 
 def one_receiver(graphs: Graphs, adversaries: int) -> Whole:
-    """Returns up to which s each graph is at risk as the paper counts it: the most adversaries next to one.
+    """Returns for each graph the largest s at which it is at risk by the paper's count: the most adversaries next to
+    one.
 
-    That one needs an honest neighbour too.
+    That adversary needs an honest neighbour too.
     """
     among = graphs[:, :adversaries, :adversaries].sum(axis=2)
     honest = graphs[:, :adversaries, adversaries:].any(axis=2)
@@ -63,28 +67,28 @@ def one_receiver(graphs: Graphs, adversaries: int) -> Whole:
 
 
 def two_receivers(graphs: Graphs, adversaries: int) -> Whole:
-    """Returns up to which s one or two receivers can expose an honest node of each graph at some index.
+    """Returns for each graph the largest s at which one or two receivers can expose an honest node at some index.
 
-    Adversaries k and l have h honest neighbours in common, and a_k and a_l adversarial ones. Let an index be selected
-    by all of these, by one more honest neighbour m of l, and by nobody else. Then the sum at k is over h + a_k nodes
-    and that at l over h + a_l + 1, and their difference is v_m, up to models of adversaries. Either sum is sent if it
-    is over s + 1 nodes or more (Section 3.4.2).
+    Let adversaries k and l have h honest neighbours in common, and a_k and a_l adversarial ones. Let an index be
+    selected by exactly these nodes and one more honest neighbour m of l. Then the sum at k is over h + a_k nodes, and
+    the sum at l over h + a_l + 1. Their difference is v_m, up to models of adversaries. A sum is sent if it is over at
+    least s + 1 nodes (Section 3.4.2).
     """
     to_honest = graphs[:, :adversaries, adversaries:].astype(np.float32)
     h = (to_honest @ to_honest.transpose(0, 2, 1)).astype(np.int64)
     a = graphs[:, :adversaries, :adversaries].sum(axis=2)
     a_k, a_l = a[:, :, None], a[:, None, :]
-    has_m = h < to_honest.sum(axis=2)[:, None, :]  # never if k is l
+    has_m = h < to_honest.sum(axis=2)[:, None, :]  # Never true if k is l.
     s = np.where(has_m, np.minimum(h + a_k - 1, h + a_l), 0)
     return np.asarray(np.maximum(s.max(axis=(1, 2)), one_receiver(graphs, adversaries)))
 
 
 def find_exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks | None = None) -> Marks:
-    """Returns which of the honest nodes of each graph all adversaries together can solve for at one index.
+    """Returns the honest nodes of each graph for which all adversaries together can solve at one index.
 
-    `selected` marks the nodes that select the index; without it all do. Adversary k learns the sum over Sel(k, p) if
-    there are s + 1 nodes or more in it. Take the models of adversaries off, and the sum over the honest ones is left.
-    In a regular graph they all have the same weight, so that it makes no difference.
+    `selected` marks the nodes that select the index; by default all do. Adversary k learns the sum over Sel(k, p) if it
+    has at least s + 1 nodes. Subtracting the adversaries' models leaves the sum over the honest nodes. In a regular
+    graph all have the same weight, so weights do not matter.
     """
     sel = graphs[:, :adversaries]
     if selected is not None:
@@ -93,7 +97,7 @@ def find_exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks
     return find_determined(sel[:, :, adversaries:] & sent[:, :, None])
 
 
-# --- how often -----------------------------------------------------------------------------------------------------
+# --- frequencies ---------------------------------------------------------------------------------------------------
 
 
 def tally(
@@ -105,7 +109,7 @@ def tally(
     seed: int,
     progress: Progress = ignore_progress,
 ) -> Whole:
-    """Counts the random graphs at risk: by count, by number of adversaries, by s from 0 to δ − 1.
+    """Counts the random graphs at risk: by count, by number of adversaries, and by s from 0 to δ − 1.
 
     Args:
         counts: Counts to apply, such as `one_receiver`.
@@ -151,23 +155,25 @@ def true_risk(
         share: Probability with which each node selects the index in question.
     """
     _check(nodes, degree, adversaries, masking)
-    rng = np.random.default_rng([seed, 1])  # its own, so that the graphs are those of the other counts
+    rng = np.random.default_rng([seed, 1])  # A separate generator, so that the graphs are those of the other counts.
     wins = 0
     for batch in _batches(nodes, degree, graphs, seed, progress):
         selected = rng.random((len(batch), nodes)) < share
         wins += int(find_exposed(batch, adversaries, masking, selected).any(axis=1).sum())
-    index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
+    index = "an entry that all select" if share == 1 else f"an entry that each selects with probability {share:g}"
     target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} exposed to all who collude, at {index}"
     return proportion_finding("collusion", target, measure, wins=wins, tries=graphs)
 
 
 def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> float:
-    """Returns what the paper's count is at most, in expectation, and close to where it is small. No sampling.
+    """Returns an upper bound on the expected value of the paper's count, close to it where it is small, without
+    sampling.
 
-    In any regular graph, the neighbours of an adversary are δ of n − 1 nodes, among which the other A − 1 adversaries
-    are placed at random; so how many of them are neighbours is hypergeometric. There are A adversaries to be the one.
+    In any regular graph the δ neighbours of an adversary are drawn from n − 1 nodes, among which the other A − 1
+    adversaries are placed at random. So the number of adversarial neighbours is hypergeometric. The bound sums over the
+    A adversaries.
     """
-    from scipy.stats import hypergeom  # takes a second to import
+    from scipy.stats import hypergeom  # Importing it takes a second.
 
     _check(nodes, degree, adversaries, masking)
     return float(adversaries * hypergeom(nodes - 1, adversaries - 1, degree).sf(masking - 1))
@@ -184,15 +190,15 @@ def compute_figure6(
     nodes: int = NODES,
     degree: int = DEGREE,
 ) -> dict[int, dict[int, Finding]]:
-    """Returns the risk by s and number of adversaries, as drawn in Figure 6; or of two receivers, to draw beside it.
+    """Returns the risk by s and number of adversaries, as in Figure 6; with `two_receivers`, for comparison.
 
     Args:
-        adversaries: Numbers of colluding nodes. The paper's text names 15; the others are ours.
+        adversaries: Numbers of colluding nodes. The paper's text names 15; the others are our choice.
         masking: Masking requirements s.
         graphs: Number of random graphs.
         seed: Seed of the graphs.
         progress: Receives the number of sampled graphs.
-        count: What is counted: one receiver, as in the paper, or two.
+        count: The count: one receiver, as in the paper, or two.
         nodes: Number of nodes in a graph.
         degree: Number of neighbours of each node.
     """
@@ -227,7 +233,7 @@ def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
 def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:
     who = "one receiver" if count is one_receiver else "two receivers that compare their sums"
     target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} at risk from {who}"
-    # What the paper counts is the one receiver.
+    # The paper counts one receiver.
     paper = "Fig. 6" if count is one_receiver else ""
     return proportion_finding("collusion", target, measure, wins=wins, tries=graphs, paper=paper)
 
@@ -238,8 +244,8 @@ def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: i
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Counts graphs at risk at s = 1, at the paper's s = 9, and from s = 13 on, where the paper finds none.
 
-    Then as many nodes collude as s, of which Theorem 5 promises that they learn nothing. At last half of the nodes
-    collude, at the largest s: too few for the paper's count, but they have as many sums as there are unknowns.
+    Then s nodes collude, about which Theorem 5 claims that they learn nothing. Finally, half of the nodes collude, at
+    the largest s: too few for the paper's count, but they have as many sums as there are unknowns.
     """
     graphs, solved = (GRAPHS, 10_000) if full else (2_500, 250)
     half, most = NODES // 2, DEGREE - 1

@@ -1,29 +1,32 @@
-"""A curious server takes sums apart over many rounds, by least squares (paper 002, "An Illustrative Experiment").
+"""Disaggregation: a curious server separates sums over many rounds by least squares (paper 002, "An Illustrative
+Experiment").
 
-N = 40 users train one model, K = 8 of them a round. Secure aggregation shows the server whose gradients were summed, a
-row p^(t) of the participation matrix P, and the sum. It assumes that the gradients x_i hardly change from round to
-round, and solves P X ≈ (sums) for X. The paper's measure is the reconstruction error of user i at time t,
+N = 40 users train one model, K = 8 of them per round. Secure aggregation shows the server whose gradients were summed,
+which is a row p^(t) of the participation matrix P, and the sum. The server assumes that the gradients x_i hardly change
+from round to round, and solves P X ≈ (sums) for X. The paper's measure is the reconstruction error of user i at time t,
 
-    ‖x_i^(t) − x̂_i^(t)‖² / ‖x_i^(t)‖²,
+    ‖x_i^(t) − x̂_i^(t)‖² / ‖x_i^(t)‖².
 
-and its two figures are: below 0.005 for many users if those asked are drawn at random, and above 0.25 for all users
-under Multi-RoundSecAgg with T = 2, where the server learns no more than the sum of a batch of two.
+Its two figures are: below 0.005 for many users if participants are drawn at random, and above 0.25 for all users under
+Multi-RoundSecAgg with T = 2, where the server learns no more than the sum of a batch of two.
 
-The paper (slides) leaves open what follows, and these are our choices:
+The paper (slides) does not state the following, which are our choices:
 
-- **Data.** Images of digits, two digits a user, dealt out in turn, so that neighbours on the roster, who form a batch,
-  hold different ones. This matters: the best guess at a member of a batch is the batch's mean, and its error is
-  ‖x_i − x_j‖² / 4‖x_i‖². That is above 0.25 if the two gradients do not point the same way (x_i·x_j ≤ 0). Members that
-  hold the same digits are measured too, and come out below: T = 2 hides who in a batch has what, not what it has.
-- **Drift.** The model is trained by everybody first, until gradients change slowly, and goes on being trained during
-  the attack, by what was summed: model −= rate · mean. x_i^(t) is the gradient over all of a user's images at the
-  model of the last of J = 200 rounds, 5 N. The faster the model moves, the less the old sums say; ten times the rate is
-  measured too. (The server could model the drift and do better; the paper's does not.)
-- **Dropouts.** p_i ~ {0.1, …, 0.5} as in the paper, or the same p for all. Absent users are not asked. Beyond the paper
-  some drop out after they were asked: if the rest of their batch is summed without them, that gives them away.
+- **Data.** Images of digits, two digits per user, assigned in turn, so that neighbours on the roster, who form a batch,
+  have different digits. This matters: the best estimate for a member of a batch is the batch's mean, and its error is
+  ‖x_i − x_j‖² / 4‖x_i‖². That is above 0.25 if the angle between the two gradients is at least 90° (x_i·x_j ≤ 0).
+  Members with the same digits are measured too, and their error is below 0.25: T = 2 hides which member of a batch has
+  which data, not the data of the batch.
+- **Drift.** All users first train the model until gradients change slowly. During the attack training continues with
+  the sums: model −= rate · mean. x_i^(t) is the gradient over all of a user's images at the model of the last of J =
+  200 rounds, 5 N. The faster the model changes, the less old sums reveal; ten times the rate is measured too. (A server
+  that models the drift could do better; the paper's does not.)
+- **Dropouts.** p_i ~ {0.1, …, 0.5} as in the paper, or the same p for all. Absent users are not asked. Beyond the
+  paper, some users drop out after they were asked: if the rest of their batch is summed without them, that exposes
+  them.
 
-Participation is decided by the policies' own code. Sums of 40 users are computed exactly, as `secagg` does; a
-federation of 8 runs the deployed protocol, and the attack gets what the server got.
+Participation is decided by the policies' own code. Sums of 40 users are computed in plain, which gives the same result
+as `secagg`. A federation of 8 runs the deployed protocol, and the attack uses what the server received.
 """
 
 import contextlib
@@ -56,32 +59,32 @@ USERS, PER_ROUND, ROUNDS = 40, 8, 200
 """N, K and J."""
 DROPOUTS = (0.1, 0.2, 0.3, 0.4, 0.5)
 CLOSE = 0.005
-"""The paper's reconstruction error below which a user's gradient is as good as known."""
+"""The paper's reconstruction error below which a user's gradient counts as known."""
 
 IMAGES = 6000
 STEPS, STEP = 200, 0.5
-"""How long and how fast everybody trains before the attack."""
+"""Number and size of the steps in which all users train before the attack."""
 RATE = 0.01
-"""How fast the model moves during the attack."""
+"""Learning rate during the attack."""
 
 Vector: TypeAlias = NDArray[np.float64]
 Gone: TypeAlias = tuple[Collection[int], Collection[int]]
-"""Who is absent in a round, and who would leave in the middle of it."""
+"""The users that are absent in a round, and those that would drop out in the middle of it."""
 
 
 @dataclass(frozen=True)
 class DisaggregationSetting:
-    """Who takes part, who drops out, and how fast the model moves."""
+    """Participation, dropouts and learning rate of one experiment."""
 
     name: str
     policy: Participation
     dropout: float | None = None
     """Probability p that a user is absent; None for the paper's mixture, one of `DROPOUTS` for each user."""
     leaving: float = 0.0
-    """Probability that a user that was asked does not deliver."""
+    """Probability that an asked user does not deliver."""
     rate: float = RATE
     alike: bool = False
-    """Whether members of a batch of two hold the same digits."""
+    """Whether members of a batch of two have the same digits."""
     deployed: bool = False
     """Whether the sums come from the deployed protocol."""
     users: int = USERS
@@ -89,7 +92,7 @@ class DisaggregationSetting:
 
     @property
     def target(self) -> str:
-        """What is attacked."""
+        """Description of the target."""
         absent = f"{self.dropout:.0%} absent" if self.dropout is not None else "10 to 50% absent"
         leaving = f", {self.leaving:.0%} lost in mid-round" if self.leaving else ""
         drift = f", model moves {self.rate / RATE:g} times as fast" if self.rate != RATE else ""
@@ -102,7 +105,7 @@ class DisaggregationSetting:
 
 @dataclass(frozen=True)
 class ImageUsers:
-    """Users with images of their own, and the model that they have trained so far."""
+    """Users with their own images, and the model that they have trained so far."""
 
     images: Samples
     parts: Sequence[Indices]
@@ -115,7 +118,7 @@ class ImageUsers:
 
 
 def train_by_all(images: Samples) -> ModelArrays:
-    """Returns a model that everybody has trained, so that gradients change slowly from here on."""
+    """Returns a model that all users have trained, so that gradients change slowly from then on."""
     softmax = _softmax(images)
     model = softmax.initial()
     for _ in range(STEPS):
@@ -125,7 +128,7 @@ def train_by_all(images: Samples) -> ModelArrays:
 
 
 def deal_images(y: NDArray[np.int64], users: int, alike: bool, rng: np.random.Generator) -> list[Indices]:
-    """Returns whose images are whose: digits 0 and 1 go to the first user, or pair of users, 2 and 3 to the next, …"""
+    """Returns the images of each user: digits 0 and 1 for the first user or pair of users, 2 and 3 for the next, …."""
     holds = [(user // 2 if alike else user) % 5 for user in range(users)]
     parts: list[list[Indices]] = [[] for _ in range(users)]
     for digit in range(10):
@@ -152,7 +155,7 @@ def _take_step(model: ModelArrays, gradient: ModelArrays, rate: float) -> ModelA
 
 
 def sample_dropouts(setting: DisaggregationSetting, rng: np.random.Generator) -> list[Gone]:
-    """Returns who is absent, and who would leave, in each round."""
+    """Returns the absent users and those that would drop out, for each round."""
     n = setting.users
     p = rng.choice(DROPOUTS, n) if setting.dropout is None else np.full(n, setting.dropout)
     absent, leaving = rng.random((setting.rounds, n)) < p, rng.random((setting.rounds, n)) < setting.leaving
@@ -163,7 +166,7 @@ def sample_dropouts(setting: DisaggregationSetting, rng: np.random.Generator) ->
 
 
 def exact_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: int) -> Averaging:
-    """Returns rounds in which the policy chooses and the sum is computed: all that the server sees of `secagg`."""
+    """Returns rounds with the policy's choices and plain sums: everything that the server sees of `secagg`."""
     policy, parties = setting.policy.bind(setting.users), user_names(setting.users)
     counts, entropy, left = np.zeros(setting.users, dtype=np.int64), SeededEntropy(seed, NAME), iter(gone)
 
@@ -182,7 +185,7 @@ def exact_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: int
 
 
 def deployed_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: int, entries: int) -> Averaging:
-    """Returns rounds of the deployed protocol: the sum and who is in it are what the server found."""
+    """Returns rounds of the deployed protocol, with the sum and the contributors that the server received."""
     parties, faults = user_names(setting.users), []
     for number, (absent, leaving) in enumerate(gone, 1):
         faults += [Fault(action="silence", party=parties[user], round=number) for user in absent]
@@ -193,13 +196,13 @@ def deployed_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: 
 
 
 def user_names(users: int) -> list[Party]:
-    """Returns what users are called."""
+    """Returns the names of the users."""
     return [f"p{user}" for user in range(users)]
 
 
 @dataclass(frozen=True)
 class Gradients(Mapping[Party, Update]):
-    """What users bring to a round. A gradient is computed when it is asked for: most are not."""
+    """Gradients of the users in a round. Each is computed on demand, because most are not used."""
 
     users: Sequence[Party]
     of: Callable[[int], Vector]
@@ -220,7 +223,7 @@ class Gradients(Mapping[Party, Update]):
 
 
 def estimate_gradients(participation: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns x̂_i, a row for each user: the least-squares solution, the shortest if there are many."""
+    """Returns x̂_i, one row per user: the least-squares solution of minimum norm."""
     return np.linalg.lstsq(participation, sums, rcond=None)[0].astype(np.float64)
 
 
@@ -233,7 +236,7 @@ def reconstruction_errors(truth: NDArray[np.float64], estimate: NDArray[np.float
 def measure_errors(cohort: ImageUsers, setting: DisaggregationSetting, average: Averaging) -> Vector:
     """Returns the reconstruction error of each user after all rounds, at the model of the last one."""
     layout, users = Layout.of(cohort.model), user_names(setting.users)
-    # A round without a sum leaves a row of zeros in both, which says nothing.
+    # A round without a sum is a row of zeros in both, which has no effect.
     participation, sums = np.zeros((setting.rounds, setting.users)), np.zeros((setting.rounds, layout.size))
     models = [cohort.model]
 
@@ -258,7 +261,7 @@ def measure_errors(cohort: ImageUsers, setting: DisaggregationSetting, average: 
 
 
 def list_settings(full: bool) -> list[DisaggregationSetting]:
-    """Returns what is attacked: what should break, then what should not."""
+    """Returns the settings: first those that the attack should break, then those that it should not."""
     mixtures = (None, *DROPOUTS) if full else (None,)
     return [
         *(DisaggregationSetting("8 of 40 asked at random", Random(PER_ROUND), p) for p in mixtures),
@@ -286,7 +289,7 @@ def run_once(images: Samples, model: ModelArrays, setting: DisaggregationSetting
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Returns, for each setting, the share of users whose gradient is as good as known, and the smallest error."""
+    """Returns, for each setting, the share of users whose gradient counts as known, and the smallest error."""
     name, images = _images(full)
     progress(f"learning {name}", 0.0)
     model = train_by_all(images)
@@ -307,7 +310,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 
 def _images(full: bool) -> tuple[str, Samples]:
-    """Returns MNIST if all is to be done and it is there, or else the digits that come along."""
+    """Returns MNIST for a full run if it is available, otherwise the bundled digits."""
     if full:
         with contextlib.suppress(ConfigError):
             return "MNIST", _some(load("mnist", download=False).flat(), np.arange(IMAGES))

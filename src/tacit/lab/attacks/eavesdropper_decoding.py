@@ -1,24 +1,22 @@
-"""Eavesdropper of paper 001, Section 3: it hears every link and decodes the local model w_i* of every client.
+"""Eavesdropper of paper 001, Section 3: it records every link and decodes the local model w_i* of every client.
 
-Client i has the loss l_i(w) = a_i (w − w_i*)² + b_i of (2), coordinate by coordinate, and takes gradient steps between
-the rounds of a protocol as it is deployed. It knows the protocol, the form of the loss and the step sizes.
+Client i has the loss l_i(w) = a_i (w − w_i*)² + b_i of (2) in each coordinate, and takes gradient steps between the
+rounds of a deployed protocol. The eavesdropper knows the protocol, the form of the loss and the step sizes.
 
-| algorithm | run by | paper | unknown | rounds heard |
-| --- | --- | --- | --- | --- |
-| FedAvg | `fedavg` | Observation 1 | x_i^E, w_i* | 3 |
-| CBGD | `gossip` | Observation 2 | a_i, w_i* | 3 |
-| PSGD | `pushsum` | Observation 3 | a_i, w_i* | 3 |
-| PPSGD | `pushsum`, private | Section 3.3 says that this holds | y_i(0), a_i, w_i* | 5, or 4 with several coordinates |
+| algorithm | protocol | paper | unknown | recorded rounds | | --- | --- | --- | --- | --- | | FedAvg | `fedavg` |
+Observation 1 | x_i^E, w_i* | 3 | | CBGD | `gossip` | Observation 2 | a_i, w_i* | 3 | | PSGD | `pushsum` | Observation 3
+| a_i, w_i* | 3 | | PPSGD | `pushsum`, private | Section 3.3 claims security | y_i(0), a_i, w_i* | 5, or 4 with several
+coordinates |
 
-The paper's links are open. Ours are sealed, so each run is listened to twice: once with the seals taken off, and once
-as the courier carries it. The decoders are the same; from sealed links they get noise.
+The paper's links are open. Ours are encrypted, so each run is attacked twice: with plaintexts, and with the ciphertexts
+on the wire. The decoders are the same; from ciphertexts they compute noise.
 
-**PPSGD.** Client i pushes p_ji x_i and p_ji y_i, whose quotient is x_i/y_i whatever p_ji is. What it keeps is what it
-had and heard less what it pushed, so that y_i(t) is y_i(0) and something known. Given y_i(0), all else follows as for
-PSGD, and a third gradient step says whether that y_i(0) can be right: for at most four values, of which a fourth step
-leaves one. Masks between clients that push to the same client cancel in its sum, for an eavesdropper too, and
-since everybody pushes the same to all its receivers, n different sums say what n clients pushed. From fewer sums this
-eavesdropper gets nothing; that does not show that nobody could.
+**PPSGD.** Client i pushes p_ji x_i and p_ji y_i, whose ratio is x_i/y_i whatever p_ji is. What it keeps is what it had
+and received minus what it pushed, so y_i(t) is y_i(0) plus a known number. Given y_i(0), the rest follows as for PSGD.
+A third gradient step leaves at most four possible values of y_i(0), and a fourth step leaves one. Masks between clients
+that push to the same client cancel in its sum, for an eavesdropper too. Every client pushes the same value to all its
+receivers, so n different sums determine what n clients pushed. With fewer sums this eavesdropper recovers nothing,
+which does not show that no other could.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,34 +43,34 @@ Elements: TypeAlias = NDArray[np.uint64]
 
 TOLERANCE = 1e-9
 
-# Fig. 2 is a picture that the text does not spell out. It has five clients and eight links (Section 4.3), of which
-# three are client 1's (Section 4.4: in three rounds 18 numbers are heard there, an x and a y on each).
+# The text does not list the links of Fig. 2. It has five clients and eight links (Section 4.3), three of them at client
+# 1 (Section 4.4: in three rounds 18 numbers are recorded there, an x and a y on each link).
 PAPER_LINKS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 4), (3, 1))
 LINKS = nx.DiGraph(PAPER_LINKS)
-# Masks need two clients at least that push to the same one.
+# Masks need at least two clients that push to the same one.
 TWICE_HEARD = nx.DiGraph([(i, (i + hop) % 5) for i in range(5) for hop in (1, 2)])
-# Clients 0 and 1 take in the same sum, so that four sums are all there is to hear of five clients.
+# Clients 0 and 1 receive the same sum, so there are only four different sums for five clients.
 SAME_SUM = nx.DiGraph([(2, 0), (3, 0), (2, 1), (3, 1), (0, 2), (4, 2), (0, 3), (1, 3), (1, 4), (2, 4)])
 
 
-# --- what there is to hear ----------------------------------------------------------------------------------------
+# --- recorded traffic ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SquareLosses:
-    """The clients' losses l_i(w) = a_i (w − w_i*)² + b_i, with a row for each client and a column a coordinate."""
+    """The clients' losses l_i(w) = a_i (w − w_i*)² + b_i, with one row per client and one column per coordinate."""
 
     a: Numbers
     w_star: Numbers
 
     @classmethod
     def of_the_paper(cls) -> Self:
-        """Returns those of (16), with their squares completed."""
+        """Returns the losses of (16), with completed squares."""
         return cls(np.ones((5, 1)), np.array([[2.0], [4.5], [2.0], [2.0], [-0.5]]))
 
     @classmethod
     def sample(cls, n: int, d: int, rng: np.random.Generator) -> Self:
-        """Returns random ones for n clients in d coordinates."""
+        """Returns random losses for n clients in d coordinates."""
         return cls(rng.uniform(0.5, 1.5, (n, d)), rng.uniform(-5, 5, (n, d)))
 
     def gradient(self, w: Numbers) -> Numbers:
@@ -82,7 +80,7 @@ class SquareLosses:
 
 @dataclass(frozen=True)
 class DecodingTarget:
-    """A way to train that is listened to."""
+    """A training setting that the eavesdropper attacks."""
 
     name: str
     protocol: str
@@ -90,23 +88,23 @@ class DecodingTarget:
     decode: Callable[["HeardTraffic"], Numbers]
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 1
-    """E, how many gradient steps a client takes between two rounds."""
+    """Number E of a client's gradient steps between two rounds."""
     at_own: bool = False
-    """Whether it takes them at the model that it brought, and not at the one that it got back."""
+    """Whether gradients are taken at the model that the client sent, and not at the one that it received."""
     coordinates: int | None = None
     """Dimension d of random losses; None for the losses of the paper."""
     eta_1: float = 0.5
 
     @property
     def eta(self) -> Numbers:
-        """η of the step after each round: η_1/t, for the paper gives none, or the same each time as in Algorithm 1."""
+        """Step size η after each round: η_1/t, because the paper states none, or constant as in Algorithm 1."""
         same = self.protocol == "fedavg"
         return np.full(self.rounds, self.eta_1) if same else self.eta_1 / np.arange(1, self.rounds + 1)
 
 
 @dataclass(frozen=True)
 class RecordedTraining:
-    """Some rounds that were run and recorded, and the losses that are to stay secret."""
+    """Recorded rounds, and the losses that the eavesdropper must not learn."""
 
     target: DecodingTarget
     losses: SquareLosses
@@ -116,7 +114,7 @@ class RecordedTraining:
 def run_target(
     target: DecodingTarget, seed: int, losses: SquareLosses | None = None, start: Numbers | None = None
 ) -> RecordedTraining:
-    """Runs the rounds of a target. The losses, unless they are given, and the start w_i(0) follow from the seed."""
+    """Runs the rounds of a target. The start w_i(0), and the losses unless given, are drawn with the seed."""
     rng = np.random.default_rng(seed)
     if losses is None:
         losses = SquareLosses.sample(5, target.coordinates, rng) if target.coordinates else SquareLosses.of_the_paper()
@@ -144,36 +142,36 @@ def run_target(
 
 @dataclass(frozen=True)
 class HeardTraffic:
-    """View of an eavesdropper: the traffic it heard, and what is public."""
+    """View of an eavesdropper: the recorded traffic and public knowledge."""
 
     elements: Elements
-    """What the place of a vector holds in each message, [round, sender, receiver, entry]; the server comes last."""
+    """Content of each message at the vector's place, [round, sender, receiver, entry]; the server comes last."""
     target: DecodingTarget
     ring: Ring
     graph: Any
-    """Who sends to whom, over the places of clients; None with a server."""
+    """Directed graph of senders and receivers, by the places of clients; None with a server."""
 
     def numbers(self, elements: Elements) -> Numbers:
-        """Returns ring elements as the numbers that they stand for."""
+        """Returns the numbers that ring elements encode."""
         return np.asarray(self.ring.floats(np.ascontiguousarray(elements)))
 
     @property
     def links(self) -> Numbers:
-        """Which clients send to which, as a matrix of ones and zeros."""
+        """Adjacency matrix of the clients' links."""
         return np.asarray(nx.to_numpy_array(self.graph, nodelist=sorted(self.graph)))
 
     @property
     def pushed(self) -> Elements:
-        """What was pushed in each round of push-sum. Messages carry all that was ever pushed, so these are steps."""
+        """Increments of push-sum by round. Messages carry running totals, so these are differences."""
         return np.diff(self.elements, axis=0, prepend=np.zeros_like(self.elements[:1]))
 
 
 def listen_to(training: RecordedTraining, *, sealed: bool) -> HeardTraffic:
-    """Returns the eavesdropper's view of links that are sealed as ours are, or open as those of the paper."""
+    """Returns the eavesdropper's view of links, either encrypted as ours or open as the paper's."""
     agreement = training.transcripts[0].agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
     carrying = {kind.kind() for kind in agreement.protocol.messages if kind.parameters}
-    # Behind the entries come a weight and a zero, or a mass.
+    # The entries are followed by a weight and a zero, or by a mass.
     length = agreement.entries + (2 if agreement.protocol.server else 1)
     elements = np.zeros((len(training.transcripts), len(place), len(place), length), np.uint64)
     for t, transcript in enumerate(training.transcripts):
@@ -194,24 +192,24 @@ def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
 
 
 def _ciphertexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
-    # A vector comes last in its message, and AES-GCM leaves every byte in its place.
+    # A vector is the last field of its message, and AES-GCM keeps the place of every byte.
     for passed in transcript:
         yield passed.envelope.address, bytes(passed.envelope.sealed[NONCE_BYTES:-TAG_BYTES])
 
 
-# --- from the links to the letters --------------------------------------------------------------------------------
+# --- decoding the traffic -----------------------------------------------------------------------------------------
 
 
 def from_fedavg(heard: HeardTraffic) -> Numbers:
-    """Decodes what clients and server send: vectors, with a weight behind them that is the same for all, and a zero."""
+    """Decodes messages of clients and server: vectors, followed by a weight, which is equal for all, and a zero."""
     n = heard.elements.shape[1] - 1
-    w = heard.numbers(heard.elements[:, n, 0, :-2]) / n  # the server sends the sum
+    w = heard.numbers(heard.elements[:, n, 0, :-2]) / n  # The server sends the sum.
     w_i = heard.numbers(heard.elements[:, :n, n, :-2])
     return decode_fedavg(w[:-1, np.newaxis], w_i[1:])
 
 
 def from_gossip(heard: HeardTraffic) -> Numbers:
-    """Decodes what neighbours send: p_ik w_i, with weights P that follow from the graph."""
+    """Decodes messages of neighbours: p_ik w_i, with weights P that follow from the graph."""
     p = np.zeros(heard.links.shape)
     for (i, k), weight in graphs.metropolis(heard.graph).items():
         p[i, k] = weight
@@ -231,7 +229,7 @@ def from_ppsgd(heard: HeardTraffic) -> Numbers:
 
 
 def from_masked(heard: HeardTraffic) -> Numbers:
-    """Decodes the masked masses of Algorithm 4: in what each client takes in, all masks cancel."""
+    """Decodes the masked masses of Algorithm 4: all masks cancel in the sum that each client receives."""
     taken = heard.numbers(heard.pushed.sum(axis=1))
     each = np.linalg.pinv(heard.links.T) @ taken
     return decode_ppsgd(heard.links[:, :, np.newaxis] * each[:, :, np.newaxis], heard.target.eta)
@@ -239,7 +237,7 @@ def from_masked(heard: HeardTraffic) -> Numbers:
 
 BOTH_WAYS: Mapping[str, Any] = {"graph": LINKS.to_undirected()}
 PRIVATE: Mapping[str, Any] = {"graph": LINKS, "private": True, "allow_leaks": True}
-# The one of Table 3 that the paper finds safest. Where y_i is tiny w_i is huge, and so are the steps.
+# The row of Table 3 that the paper finds safest. Where y_i is tiny, w_i and the steps are huge.
 WIDE: Mapping[str, Any] = {**PRIVATE, "y0": "lognormal", "clip": 1024.0}
 MASKED: Mapping[str, Any] = {"private": True, "masked": True}
 
@@ -270,19 +268,20 @@ TARGETS = (
         {"graph": SAME_SUM, **MASKED},
     ),
 )
-"""All are broken on open links but the last. Of one coordinate and four rounds, more than one root is left at times."""
+"""On open links all targets except the last are broken. With one coordinate and four rounds, sometimes several roots
+fit."""
 
 
 def find_recovered(training: RecordedTraining, *, sealed: bool) -> NDArray[np.bool_]:
     """Returns the clients whose local model the eavesdropper recovers in all coordinates."""
     heard = listen_to(training, sealed=sealed)
-    with np.errstate(all="ignore"):  # noise divides by anything
+    with np.errstate(all="ignore"):  # Noise may be divided by zero.
         found = training.target.decode(heard)
         return np.asarray(np.all(np.abs(found - training.losses.w_star) < TOLERANCE, axis=1))
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Listens to every target on open links and, the same rounds, on sealed ones."""
+    """Attacks every target on open links and, in the same rounds, on encrypted ones."""
     runs = 200 if full else 20
     on_open, on_sealed = [], []
     for place, target in enumerate(TARGETS):
@@ -301,7 +300,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 
 def count_recovered(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
-    """Returns how often the attack won: whole runs, with all their clients, or single clients."""
+    """Returns the success rate of the attack: of whole runs, with all their clients, or of single clients."""
     wins = recovered.all(axis=1) if whole else recovered.ravel()
     whose = "runs in which every client's" if whole else "clients whose"
     measure = f"share of {whose} own model is found to {TOLERANCE:g}"

@@ -1,21 +1,22 @@
-"""Eavesdropper of paper 001, Section 4: it learns from the traffic on the links to recognise a client's loss.
+"""Eavesdropper of paper 001, Section 4: it learns to recognise a client's loss from the traffic on the links.
 
-Clients with quadratic losses train together by FedAvg, CBGD, PSGD or PPSGD. The loss of one of them is that of the
-baseline (class 0) or another (class 1). The eavesdropper hears whole runs of known class, trains a classifier of time
-series on them, and then predicts the class of new runs. The weak eavesdropper (Table 1) learned from other changes than
-the one in question, the strong one (Table 2) from the same.
+Clients with quadratic losses train together by FedAvg, CBGD, PSGD or PPSGD. The loss of one of them is either that of
+the baseline (class 0) or another (class 1). The eavesdropper records whole runs of known class, trains a time-series
+classifier on them, and then predicts the class of new runs. The weak eavesdropper (Table 1) was trained on other
+changes than the one in question, the strong one (Table 2) on the same.
 
-What it hears is computed for thousands of runs at a time (`series`). Deployed links are sealed, and what is left to
-hear is who sends when, and how much.
+Its recordings are computed for thousands of runs at a time (`traffic_series`). Deployed links are encrypted, so that
+only the times, sizes, senders and receivers of messages can be recorded.
 
-**What the paper leaves open**, and what it is here. The graph of Fig. 2 is only drawn: 8 links, 3 of them at client 1.
-Starts: w_i(0) ~ N(0, 1). Steps: η_t = 1/(λt), where λ is the largest curvature of a loss; the error is then gone after
-some 20 rounds, as in Fig. 3. FedAvg: everybody in every round, E = 5, η = 1/(5λ). Noise: what Table 3 has, on every x
-that is sent. Section 4.4: the client that changes is the one that is heard, and its change is that of case 6. Fig. 7: a
-directed ring, of which the two links of the client that changes are heard.
+**What the paper does not state**, and our choices. The graph of Fig. 2 is only drawn: 8 links, 3 of them at client 1.
+Starts: w_i(0) ~ N(0, 1). Steps: η_t = 1/(λt), where λ is the largest curvature of a loss; the error then vanishes after
+about 20 rounds, as in Fig. 3. FedAvg: all clients in every round, E = 5, η = 1/(5λ). Noise: that of Table 3, on every x
+that is sent. Section 4.4: the client whose loss changes is the one whose links are recorded, and its change is that of
+case 6. Fig. 7: a directed ring, in which the two links of the changing client are recorded.
 
-**What the paper does not test.** Cases 0 and 6 also differ in the optimum w* that all clients end up with, so that the
-final model alone distinguishes them. Here they are also compared with client 4 moved the other way and w* kept.
+**What the paper does not test.** Cases 0 and 6 also differ in the optimum w* that all clients reach, so that the final
+model alone distinguishes them. Here they are also compared with client 4 moved the other way, so that w* stays the
+same.
 """
 
 import re
@@ -38,7 +39,7 @@ TRAINING_RUNS: dict[str, dict[int, int]] = {
     "weak": {0: 100, 1: 20, 2: 20, 3: 20, 4: 20, 5: 20},
     "strong": {0: 100, 6: 100},
 }
-"""Cases that the eavesdropper learned from, and the number of runs of each (Tables 1 and 2)."""
+"""Cases that the eavesdropper is trained on, with the number of runs of each (Tables 1 and 2)."""
 TEST_RUNS = {0: 100, 6: 100}
 
 PRINTED = {
@@ -70,7 +71,7 @@ HEARD = {
 """What the letters of the paper stand for."""
 PRINTED_AT = re.compile(r"(?:Table|Fig\.) \d+")
 LEARNED = {"weak": "after learning from other changes", "strong": "after learning from this very change"}
-TOLD = "share of runs of which it is told whether a client's data were changed; guessing tells half"
+TOLD = "share of runs classified correctly: did a client's data change? Guessing gets half"
 
 
 # --- the eavesdropper ------------------------------------------------------------------------------------------------
@@ -78,32 +79,32 @@ TOLD = "share of runs of which it is told whether a client's data were changed; 
 
 @dataclass(frozen=True)
 class Trial:
-    """Eavesdropper to train and test: one line of a table, or one point of a figure."""
+    """One experiment: an eavesdropper to train and test, for one row of a table or one point of a figure."""
 
     where: str
     target: str
     eavesdropper: str
     setting: Algorithm
     training_runs: Sequence[tuple[Losses, int, int]]
-    """Losses, their class, and how many runs of them."""
+    """Losses, their class, and the number of runs with them."""
     test_runs: Sequence[tuple[Losses, int, int]]
     rounds: int
     training: ClassifierSettings
     links: Links = LINKS
     channels: tuple[int, ...] | None = None
-    """Links that the eavesdropper hears; None for all."""
+    """Links that the eavesdropper records; None for all."""
     with_y: bool = True
-    """Whether the eavesdropper hears p_ji y_i."""
+    """Whether the eavesdropper records p_ji y_i."""
     flat: bool = False
-    """Whether the traffic is one long series, link after link, instead of one series for each number of each link."""
+    """Whether the traffic is one long series, link after link, instead of one series per number and link."""
     about: str = ""
     """Additional description."""
     paper: float | None = None
-    """Accuracy that the paper gives; None if it gives none."""
+    """Accuracy in the paper; None if it states none."""
 
     @property
     def said(self) -> str:
-        """Description of the target, without the letters of the paper."""
+        """Description of the target without the paper's symbols."""
         heard = f"what an eavesdropper hears of {HEARD[self.target]}, {LEARNED[self.eavesdropper]}"
         return f"{heard}; {self.about}" if self.about else heard
 
@@ -131,7 +132,7 @@ class TrialResult:
     guesses: Labels
     """Classes that the eavesdropper predicts."""
     plane: Array
-    """Features of its last layer, in the plane of largest variance (Figs. 4 and 5)."""
+    """Features of the last layer, projected to the plane of largest variance (Figs. 4 and 5)."""
 
     @property
     def wins(self) -> int:
@@ -168,7 +169,7 @@ def run_trial(trial: Trial, seed: int) -> TrialResult:
 
 @dataclass(frozen=True)
 class LearningScale:
-    """How large the experiments are."""
+    """Size of the experiments."""
 
     rounds: int
     """Rounds of each run of Tables 1 and 2."""
@@ -221,7 +222,7 @@ TABLE_3 = {
     "PPSGD, y(0) ~ Exp(1)": Algorithm("PPSGD", ("exponential", 1.0)),
     "PPSGD, y(0) ~ Lognormal(-1, 2)": Algorithm("PPSGD", ("lognormal", -1.0, np.sqrt(2.0))),
 }
-"""The rows of Table 3. NumPy takes the standard deviation of the logarithm, the paper gives its variance."""
+"""The rows of Table 3. NumPy takes the standard deviation of the logarithm; the paper states its variance."""
 
 
 def tables_1_and_2(scale: LearningScale) -> list[Trial]:
@@ -289,10 +290,10 @@ def table_3(scale: LearningScale, changing: int = 0) -> list[Trial]:
 
 
 def figure_7(scale: LearningScale, x: Array, y: Array, clients: int = 10) -> list[Trial]:
-    """Returns the strong eavesdropper of a client that fits y = xᵀw by least squares on its rows, in a ring.
+    """Returns the strong eavesdropper of a client in a ring that fits y = xᵀw by least squares on its rows.
 
-    One client's optimum moves by d in every direction. Rows are dealt out in the order they come in, so shuffle what is
-    sorted. The paper takes the Boston housing data.
+    The optimum of one client moves by d in every direction. Rows are assigned in their order, so sorted data must be
+    shuffled first. The paper uses the Boston housing data.
     """
     rows = np.array_split(np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(len(x))]), clients)
     values = np.array_split((y - y.mean()) / y.std(), clients)
@@ -323,14 +324,14 @@ def figure_7(scale: LearningScale, x: Array, y: Array, clients: int = 10) -> lis
 
 
 def load_embedded_regression() -> tuple[Array, Array]:
-    """Returns something to fit with as many features as the Boston data: a digit, by 13 pixels of its image."""
+    """Returns a regression problem with as many features as the Boston data: a digit, from 13 pixels of its image."""
     x, y = load("digits", share=1).flat()
     inked = np.argsort(-x.var(axis=0), kind="stable")[:13]
     return x[:, inked], y.astype(np.float64)
 
 
 def list_trials(full: bool) -> list[Trial]:
-    """Returns all trials, those of algorithms without any protection first."""
+    """Returns all trials, first those of algorithms without any protection."""
     scale = FULL if full else QUICK
     figure = figure_7(scale, *load_embedded_regression())
     found = [*tables_1_and_2(scale), *same_optimum(scale), *table_3(scale), *figure]

@@ -1,26 +1,28 @@
-"""Attack on the noise of paper 003: its real ε, accounted for, and bounded from below by a distinguishing game.
+"""Attack on the noise of paper 003: its real ε, computed by accountants, and bounded from below by a distinguishing
+game.
 
-Theorem 1 claims (ε, δ) for a σ that is meant for one noise vector on the average of m users. Algorithm 1 lets each user
-add its own, so that for E = m the average carries √m times too little noise (see `tacit.privacy.noise`).
+Theorem 1 claims (ε, δ) for a σ that is meant for one noise vector on the average of m users. In Algorithm 1 each user
+adds its own noise, so that for E = m the average carries √m times too little noise (see `tacit.privacy.noise`).
 
-**Accounted.** What an accountant finds for that noise: an upper bound by zCDP, and the tight figure by privacy loss
-distributions (PLD). Only the tight one can refute a claim: at m = 1 zCDP gives 1.02 where 1 is claimed and kept.
+**By accountants.** An upper bound on ε by zCDP, and the tight value by privacy loss distributions (PLD). Only the tight
+value can refute a claim: at m = 1 zCDP gives 1.02, where 1 is claimed and true.
 
-**Played.** An adversary knows every sample but one and sees T noisy sums. It has to decide whether that sample, the
-canary, is present or its opposite. Its gradient is as long as G allows, so these are neighbouring data at their most
-different. The sums come from the deployed `secagg`; those of 100 users are added up plainly to save time, which gives
-the same numbers. All noise has the same law in all T rounds, so the sum of the sums tells all there is to tell, and a
-threshold on it is the best test (Neyman and Pearson). (ε, δ)-privacy forces the error rates of every test:
+**By a game.** An adversary knows every sample but one and sees T noisy sums. It has to decide whether that sample, the
+canary, is present, or its opposite. The canary's gradient has the length G, the maximum, so these neighbouring data
+differ as much as possible. The sums come from the deployed `secagg`. Sums of 100 users are computed in plain to save
+time, which gives the same numbers. The noise has the same distribution in all T rounds, so the sum of the sums is a
+sufficient statistic, and a threshold on it is the best test (Neyman and Pearson). (ε, δ)-privacy bounds the error rates
+of every test:
 
     1 − δ ≤ FNR + e^ε FPR    and    1 − δ ≤ FPR + e^ε FNR    (Kairouz, Oh and Viswanath 2015)
 
-so upper bounds on both rates (Clopper and Pearson, 97.5 % each) give a lower bound on ε that holds with 95 %. The
-threshold is fixed beforehand from what is known of the noise, never from the trials that it is tested on. The lower
-bound says something of the real noise path that no formula can; it stays well below the true ε at a δ this small.
+So upper bounds on both rates (Clopper and Pearson, 97.5 % each) give a lower bound on ε with 95 % confidence. The
+threshold is fixed beforehand from what is known about the noise, never from the trials that it is tested on. The lower
+bound tests the code that adds the noise, which no formula can. It stays well below the true ε for a δ this small.
 
-**In the ring.** The same game is played against the noise that `secagg` adds itself, whole numbers under its masks,
-while some users drop out of every round after they have masked, and others reveal to the server what they encoded,
-noise included. Only the noise of the rest hides the canary, and ε is accounted for by that.
+**In the ring.** The same game is played against the noise that `secagg` adds itself, whole numbers under its masks.
+Some users drop out of every round after masking, and others collude: they reveal their encoded vectors, noise included.
+Only the noise of the remaining users hides the canary, and ε is computed from that.
 """
 
 import math
@@ -45,19 +47,19 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"
 NAMES: dict[Accountant, str] = {"zcdp": "simple", "rdp": "close", "pld": "tight"}
-"""How accountants are written, where not in capitals."""
+"""Adjectives for the accountants, for sentences."""
 PRESCRIBED = f"as {PAPERS['003']} prescribes it"
 
 EPSILON, DELTA = 1.0, 1e-5
-"""What is claimed."""
+"""The claimed ε and δ."""
 G, SAMPLES, ROUNDS = 1.0, 100, 100
-"""G, n₍₁₎ and T of Theorem 1. The ratio of the real ε to the claimed one depends on none of them."""
+"""G, n₍₁₎ and T of Theorem 1. The ratio of the real ε to the claimed one does not depend on them."""
 BITS, CLIP = 32, 2.0
-"""The ring in which `secagg` adds noise. Mean gradients are no longer than G."""
+"""Ring in which `secagg` adds noise. The length of mean gradients is at most G."""
 DROPOUTS, COLLUDERS = 0.2, 3
 """Fraction of the users that drops out of every round, and number of colluding users."""
 FARTHEST = 9.0
-"""No draw of `noisy` is this many σ away: −2 log 2⁻⁵³ is less than 9²."""
+"""Draws of `noisy` are always less than this many σ from 0: −2 log 2⁻⁵³ is less than 9²."""
 
 Vector: TypeAlias = NDArray[np.float64]
 Summation: TypeAlias = Callable[[Sequence[Vector]], Vector]
@@ -66,20 +68,20 @@ Summation: TypeAlias = Callable[[Sequence[Vector]], Vector]
 
 @dataclass(frozen=True)
 class Game:
-    """Distinguishing game: how much noise each user adds to its gradients, and who takes part."""
+    """Distinguishing game: the noise that each user adds to its gradients, and the participation."""
 
     noise: str
-    """How σ was found."""
+    """Method by which σ was found."""
     users: int
     """Number of users (the paper's m); every round sums all of them."""
     sigma: float
     rounds: int
     colluding: int = 0
-    """Colluding users: they reveal their encoded vectors, noise included."""
+    """Number of colluding users. They reveal their encoded vectors, noise included."""
     dropped: int = 0
-    """Number of users that drop out of each round; which ones differs from round to round."""
+    """Number of users that drop out of each round; they differ from round to round."""
     in_ring: bool = False
-    """Whether the protocol adds the noise, and not its users beforehand."""
+    """Whether the protocol adds the noise, instead of the users beforehand."""
 
     @property
     def honest(self) -> int:
@@ -88,11 +90,12 @@ class Game:
 
     @property
     def separation(self) -> float:
-        """How many standard deviations the canary moves the sum over all rounds (GDP's μ; Dong et al. 2022)."""
+        """Number of standard deviations by which the canary moves the sum over all rounds (GDP's μ; Dong et al.
+        2022)."""
         return math.sqrt(self.rounds) * of_sample(SAMPLES, G) / (self.sigma * math.sqrt(self.honest))
 
     def account(self, accountant: Accountant) -> float:
-        """Returns the ε that an accountant finds."""
+        """Returns the ε computed by an accountant."""
         if self.in_ring:
             step = FixedPoint(BITS, CLIP, self.users, 1, noise=self.sigma).resolution
             noise = SharedNoise(self.sigma, step, of_sample(SAMPLES, G), self.honest)
@@ -109,12 +112,12 @@ class Game:
 
     @property
     def paper(self) -> str:
-        """Where the paper says how much noise that is, if it does."""
+        """Place in the paper that determines this noise; empty if there is none."""
         return "Theorem 1" if self.noise.startswith(PRESCRIBED) else ""
 
     @property
     def target(self) -> str:
-        """What is attacked."""
+        """Description of the target."""
         who = []
         if self.dropped:
             who.append(f"{self.dropped} drop out of every round")
@@ -131,7 +134,7 @@ def theorem_game(users: int, rounds: int) -> Game:
 
 
 def sum_game(rounds: int, honest: int, colluding: int = 0, accountant: Accountant = "pld") -> Game:
-    """Returns the game against 10 users, of whom `honest` add what the sum needs; by PLD, no more than that."""
+    """Returns the game against 10 users, of whom `honest` add just the noise that the sum needs, by PLD as default."""
     sigma = user_sigma(
         EPSILON, DELTA, honest=honest, samples=SAMPLES, rounds=rounds, lipschitz=G, accountant=accountant
     )
@@ -146,7 +149,7 @@ def _describe_noise(honest: int, accountant: Accountant) -> str:
 def ring_game(rounds: int, sigma: float | None = None) -> Game:
     """Returns the game against noise in the ring: 10 users, of whom 2 drop out of every round, and 3 others collude.
 
-    The noise is that of Theorem 1 if its σ is given, and otherwise what those who are left have to add.
+    The noise is that of Theorem 1 if its σ is given, otherwise what the remaining users have to add.
     """
     if sigma is not None:
         name = f"{PRESCRIBED}, added by the protocol"
@@ -193,12 +196,12 @@ def secagg_summation(game: Game, entries: int, seed: int) -> Summation:
 
 
 def sample_statistics(game: Game, trials: int, seed: int, summed: Summation) -> tuple[Vector, Vector]:
-    """Returns what the adversary makes of each trial: with the opposite in the canary's place, and with the canary.
+    """Returns the adversary's statistic for each trial: with the opposite of the canary, and with the canary.
 
-    Every entry of the users' vectors is a trial of its own, so that one run of T rounds plays them all.
+    Every entry of the users' vectors is a separate trial, so that one run of T rounds performs all of them.
     """
     brings, known = _make_vectors(game, trials, seed)
-    honest = game.honest  # user 0, who has the canary, is one of them
+    honest = game.honest  # User 0, who has the canary, is honest.
     entropies = [SeededEntropy(seed, NAME, user) for user in range(game.users)]
     heard = np.zeros(2 * trials)
     for _ in range(game.rounds):
@@ -209,12 +212,12 @@ def sample_statistics(game: Game, trials: int, seed: int, summed: Summation) -> 
 
 
 def ring_statistics(game: Game, trials: int, seed: int) -> tuple[Vector, Vector]:
-    """Returns the same of noise that the deployed protocol adds, with dropouts and real cryptography."""
+    """Returns the same for noise that the deployed protocol adds, with dropouts and real cryptography."""
     brings, known = _make_vectors(game, trials, seed)
     parties = [f"p{place}" for place in range(game.users)]
     updates = {party: Update(vector) for party, vector in zip(parties, brings, strict=True)}
     colluding, last = parties[game.users - game.colluding :], game.users - game.colluding
-    # Neither user 0 nor those who collude drop out, and of the others not the same ones in every round.
+    # Neither user 0 nor colluding users drop out. The others take turns over the rounds.
     faults = [
         Fault(action="drop", message="MaskedInput", round=number + 1, party=parties[1 + (number + place) % (last - 1)])
         for number in range(game.rounds)
@@ -237,9 +240,10 @@ def ring_statistics(game: Game, trials: int, seed: int) -> tuple[Vector, Vector]
 
 
 def _make_vectors(game: Game, trials: int, seed: int) -> tuple[list[Vector], list[float]]:
-    """Returns what users bring before noise, and what of it is known of each: all but the canary of user 0."""
+    """Returns the users' vectors before noise, and the part of each that is known: everything but the canary of user
+    0."""
     rng = np.random.default_rng(seed)
-    # The loss ⟨θ, x⟩ has the gradient x, whatever θ: nothing that was released before changes what comes next.
+    # The loss ⟨θ, x⟩ has the gradient x for any θ, so earlier releases do not influence later ones.
     gradients = [clip_gradients(rng.normal(size=(SAMPLES, 1)), G)[:, 0] for _ in range(game.users)]
     without, there = gradients[0].copy(), gradients[0].copy()
     without[0], there[0] = -G, G
@@ -250,7 +254,7 @@ def _make_vectors(game: Game, trials: int, seed: int) -> tuple[list[Vector], lis
 
 
 def _reveal_encoding(simulation: Simulation, party: str, update: Update) -> Vector:
-    """Returns what a user who colludes tells of its round: the numbers that it encoded, noise and all."""
+    """Returns what a colluding user reveals about its round: its encoded vector, noise included."""
     seed = simulation.seed_of(party, simulation.number)
     ring = simulation.participants[party].suite(simulation.number, seed).ring
     numbers: Vector = ring.floats(ring.encode(update))[: len(update.vector)]
@@ -258,41 +262,41 @@ def _reveal_encoding(simulation: Simulation, party: str, update: Update) -> Vect
 
 
 def lower_bound(false_alarms: int, misses: int, trials: int) -> float:
-    """Returns the ε that these errors in so many trials of each kind refute at 95 % confidence, 0 if none."""
+    """Returns the ε that these numbers of errors refute with 95 % confidence; 0 if they refute none."""
     fpr, fnr = (proportion_finding(NAME, "", "", wins=errors, tries=trials).high for errors in (false_alarms, misses))
     ratio = max((1 - DELTA - fnr) / fpr, (1 - DELTA - fpr) / fnr)
     return math.log(max(ratio, 1.0))
 
 
 def choose_threshold(separation: float, trials: int) -> float:
-    """Returns the threshold with the best lower bound, if errors are as frequent as they can be expected to be."""
-    from scipy.stats import norm  # takes a second to import
+    """Returns the threshold with the best lower bound, for the expected frequencies of errors."""
+    from scipy.stats import norm  # Importing it takes a second.
 
     def expected_bound(place: float) -> float:
         false_alarms, misses = norm.sf(place + separation / 2), norm.cdf(place - separation / 2)
         return lower_bound(round(trials * false_alarms), round(trials * misses), trials)
 
-    # By symmetry the lower half has nothing better to offer.
+    # By symmetry the lower half offers nothing better.
     return float(max(np.linspace(0, 4, 41), key=expected_bound))
 
 
 def play_game(game: Game, trials: int, seed: int, summed: Summation = add_plainly) -> Finding:
-    """Plays the game and returns what it proves of ε, up to the closest figure from an accountant."""
+    """Plays the game and returns the ε that it proves, compared with the tightest value of an accountant."""
     heard = ring_statistics(game, trials, seed) if game.in_ring else sample_statistics(game, trials, seed, summed)
     place = choose_threshold(game.separation, trials)
     bound = lower_bound(int(np.sum(heard[0] > place)), int(np.sum(heard[1] <= place)), trials)
-    # Of sums of discrete noise only concentrated privacy is proved, and Rényi DP says most about it.
+    # For sums of discrete noise only concentrated privacy is proved, and Rényi DP gives the best bound from it.
     accountant: Accountant = "rdp" if game.in_ring else "pld"
-    measure = f"privacy loss ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
+    measure = f"lower bound on ε from a distinguishing game, with 95 % confidence, where {EPSILON:g} is claimed"
     bracket = f"proved, to accounted ({accountant.upper()})"
     most = game.account(accountant)
     return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket, game.paper)
 
 
 def account_game(game: Game) -> Finding:
-    """Returns the ε that is accounted for by zCDP; the lower end is by PLD, and decides."""
+    """Returns the ε computed by zCDP. The lower end of the interval is by PLD, and decides."""
     most, tight = game.account("zcdp"), game.account("pld")
-    measure = f"privacy loss ε that is accounted for, where {EPSILON:g} is claimed"
+    measure = f"privacy loss ε by an accountant, where {EPSILON:g} is claimed"
     bracket = "tight (PLD), to simple (zCDP)"
     return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket, game.paper)
 
@@ -301,7 +305,7 @@ def account_game(game: Game) -> Finding:
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Returns ε as accounted for and as played for: with the noise of Theorem 1, then with noise that suffices."""
+    """Returns ε by accountants and by the game: first with the noise of Theorem 1, then with sufficient noise."""
     rounds, trials = (ROUNDS, 50_000) if full else (ROUNDS // 20, 20_000)
     theorem = theorem_game(10, rounds)
     ringed = ring_game(rounds, theorem.sigma)
@@ -310,7 +314,9 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     results = []
     for done, game in enumerate([*broken, *sound]):
         progress(f"playing against {game.target}", done / 7)
-        few = trials if game.users <= 10 else trials // 10  # who is so much easier to tell needs fewer trials
+        few = (
+            trials if game.users <= 10 else trials // 10
+        )  # With this many users the canary is so much easier to distinguish that fewer trials are enough.
         summed = secagg_summation(game, 2 * few, seed) if game.users <= 10 else add_plainly
         results.append(play_game(game, few, seed, summed))
     progress(NAME, 1.0)
@@ -324,7 +330,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="adds up what noise is worth, and tells from noisy sums which of two samples somebody has",
+    summary="computes the ε of the noise, and tells from noisy sums which of two samples a user has",
     paper=PAPERS["003"],
     run=run,
 )

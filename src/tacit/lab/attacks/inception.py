@@ -1,8 +1,8 @@
 """Compact InceptionTime, the network of the eavesdropper in paper 001, Section 4.2 (its reference [32]).
 
-Fawaz et al. 2020: inception modules of parallel convolutions of several lengths over time, each behind a bottleneck,
-and a max-pool beside them; a residual connection around the modules; the average over time; one linear layer. Theirs
-has six modules of 4 × 32 filters and is an ensemble of five; the time series here need no more than what is below.
+Fawaz et al. 2020: inception modules of parallel convolutions over time, of several lengths, each after a bottleneck,
+with a parallel max-pool; a residual connection around the modules; the average over time; one linear layer. The
+original has six modules of 4 × 32 filters and is an ensemble of five. The time series here need less.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from tacit.learn.models.torch_module import import_torch
 
 Series = NDArray[np.float64]
-"""Time series, one a row: runs × channels × rounds."""
+"""Time series, one per row: runs × channels × rounds."""
 Labels = NDArray[np.int64]
 
 KERNELS = (39, 19, 9)
-"""How many rounds the parallel convolutions of a module span, as in the original."""
+"""Number of rounds that the parallel convolutions of a module span, as in the original."""
 STILL = 1e-9
-"""A value that differs by less between training runs differs by rounding errors only."""
+"""Values that differ by less than this between training runs differ only by rounding errors."""
 
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """How the network is trained."""
+    """Settings of the training."""
 
     epochs: int = 10
     batch: int = 32
@@ -35,12 +35,12 @@ class ClassifierSettings:
     """Filters of each of the four branches of a module."""
     modules: int = 3
     rate: float = 5e-3
-    """The largest step of Adam; it rises to it and falls again (one cycle)."""
+    """The largest step size of Adam: it rises to this value and falls again (one cycle)."""
 
 
 @contextmanager
 def repeatable(seed: int) -> Iterator[None]:
-    """Seeds torch and uses one thread, on which networks this small are fastest; puts both back as they were."""
+    """Seeds torch and limits it to one thread, which is fastest for networks this small; restores both afterwards."""
     torch = import_torch()
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
@@ -53,10 +53,10 @@ def repeatable(seed: int) -> Iterator[None]:
 
 
 def build_network(channels: int, rounds: int, classes: int, width: int, modules: int) -> Any:
-    """Returns an untrained network from (runs, channels, rounds) to one score a class."""
+    """Returns an untrained network from (runs, channels, rounds) to one score per class."""
     torch = import_torch()
     nn = torch.nn
-    # What reaches beyond both ends of a series from anywhere on it would be multiplied with padding only.
+    # Parts of a kernel that extend beyond both ends from any position would only multiply padding.
     kernels = [min(kernel, 2 * rounds - 1) for kernel in KERNELS]
 
     class InceptionModule(nn.Module):  # type: ignore[misc, name-defined]
@@ -97,8 +97,8 @@ class Classifier:
         """Mean training loss of each epoch."""
         self.accuracy: list[float] = []
         """Share of correctly classified training series of each epoch."""
-        # Each value is seen against what is heard there and then in other runs. Quartiles, because a few runs with a
-        # y_i(t) near 0 would spoil mean and deviation for all others.
+        # Each value is normalised by the values at the same place and time in other runs. Quartiles are used, because a
+        # few runs with a y_i(t) near 0 would distort the mean and the deviation.
         low, self._median, high = np.quantile(series, [0.25, 0.5, 0.75], axis=0)
         self._spread = np.where(high - low > STILL, high - low, 1.0)
         with repeatable(seed):
@@ -108,7 +108,7 @@ class Classifier:
 
     def _tensor(self, series: Series) -> Any:
         torch = import_torch()
-        # The inverse hyperbolic sine leaves small values as they are, and large ones their order.
+        # The inverse hyperbolic sine is linear for small values and logarithmic for large ones.
         return torch.tensor(np.arcsinh((series - self._median) / self._spread), dtype=torch.float32)
 
     def _fit(self, x: Any, labels: Any, training: ClassifierSettings) -> None:
@@ -133,7 +133,7 @@ class Classifier:
         self._network.eval()
 
     def look(self, series: Series) -> tuple[Labels, NDArray[np.float64]]:
-        """Returns the most likely class of each series, and what the last layer sees of it."""
+        """Returns the most likely class of each series, and the features of the last layer."""
         torch = import_torch()
         with repeatable(0), torch.no_grad():
             features = self._network.features(self._tensor(series))
@@ -141,7 +141,7 @@ class Classifier:
 
 
 def principal_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the features in the plane in which they spread most, two coordinates each, to look at."""
+    """Returns the features in the plane of largest variance, two coordinates each, for a plot."""
     _, _, axes = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
     plane: NDArray[np.float64] = (features - features.mean(axis=0)) @ axes[:2].T
     return plane

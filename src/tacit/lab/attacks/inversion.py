@@ -1,21 +1,19 @@
-"""Gradient inversion: the server turns a client's update back into the image that it was trained on.
+"""Gradient inversion: the server reconstructs the training image from a client's update.
 
-Each client takes one gradient step on one image of a digit, from a model that everybody knows, and brings the result to
-a round of a deployed protocol. The server takes what it really received, opened with its own keys:
+Each client takes one gradient step on one image of a digit, from a public model, and contributes the result to a round
+of a deployed protocol. The server uses what it received, decrypted with its own keys:
 
-| target | what is inverted |
-| --- | --- |
-| `fedavg` | `Plain`, one client's model |
-| `secagg` | `MaskedInput`, one client's model under its masks, read as if there were none |
-| `secagg`, average | `Sum`, the average that the server is entitled to |
+| target | inverted message | | --- | --- | | `fedavg` | `Plain`, one client's model | | `secagg` | `MaskedInput`, one
+client's masked model, read as if it had no masks | | `secagg`, average | `Sum`, the average that the server is meant to
+learn |
 
-It finds the label first, from the gradient of the last biases (Zhao et al. 2020, "iDLG"), and then the image whose
-gradient is nearest to the one received (Zhu et al. 2019, "Deep leakage from gradients"). Since all pixels meet in the
-first layer there is a closed form too: row j of dℓ/dW_1 is the image, times dℓ/db_1 of neuron j.
+The attack first finds the label, from the gradient of the last biases (Zhao et al. 2020, "iDLG"). Then it searches for
+the image whose gradient is nearest to the received one (Zhu et al. 2019, "Deep leakage from gradients"). Because the
+first layer is dense there is a closed form too: row j of dℓ/dW_1 is the image times dℓ/db_1 of neuron j.
 
-**What an average shows.** The average over k clients with an image each is the gradient of one batch of k images, and
-is inverted as such; an image counts as found if it is among the k that come out. With few clients, and images as small
-as these, that works. What secure aggregation hides is whose they are: only large sums, or noise, hide the images.
+**What an average exposes.** The average over k clients with one image each is the gradient of one batch of k images,
+and is inverted as such. An image counts as found if it is among the k results. With few clients and such small images
+this works. Secure aggregation hides only the owner of each image. Only large sums, or noise, hide the images.
 """
 
 import itertools
@@ -47,38 +45,38 @@ PIXELS, HIDDEN, CLASSES = 64, 32, 10
 SHAPES = ((HIDDEN, PIXELS), (HIDDEN,), (CLASSES, HIDDEN), (CLASSES,))
 SIZES = [math.prod(shape) for shape in SHAPES]
 RATE = 0.5
-"""The learning rate of the clients' one step."""
+"""Learning rate of the clients' single step."""
 
 ALIKE = 0.99
 """Correlation above which an image counts as found."""
 COINCIDENCE = 0.0012
-"""Share of the digits that correlate that much with some other digit."""
+"""Share of the digits that correlate as much with some other digit."""
 SOLVED, SEARCHED = "solved for at once", "by a search"
 SHOWN = 6
-"""Images that are shown, with what came out."""
+"""Number of images shown with their reconstructions."""
 
 
 def weights_and_biases(vector: Any) -> list[Any]:
-    """Returns W_1, b_1, W_2 and b_2 from a vector, of NumPy or torch, that holds them end to end."""
+    """Returns W_1, b_1, W_2 and b_2 from a concatenated vector of NumPy or torch."""
     ends = itertools.accumulate(SIZES)
     return [vector[end - size : end].reshape(shape) for end, size, shape in zip(ends, SIZES, SHAPES, strict=True)]
 
 
 def initial_model(rng: np.random.Generator) -> Array:
-    """Returns the model that everybody starts from: random weights, and biases of zero."""
+    """Returns the public initial model: random weights, and biases of zero."""
     deviations = (PIXELS**-0.5, 0.0, HIDDEN**-0.5, 0.0)
     return np.concatenate([rng.normal(size=size) * of for size, of in zip(SIZES, deviations, strict=True)])
 
 
 def predict(theta: Any, x: Any) -> tuple[Any, Any]:
-    """Returns the hidden layer h = σ(W_1 x + b_1), and the probability of each class, for images as rows."""
+    """Returns the hidden layer h = σ(W_1 x + b_1) and the class probabilities, for images as rows."""
     w_1, b_1, w_2, b_2 = weights_and_biases(theta)
     h = (x @ w_1.T + b_1).sigmoid()
     return h, (h @ w_2.T + b_2).softmax(dim=1)
 
 
 def gradient(theta: Any, x: Any, labels: Any) -> Any:
-    """Returns the gradient of the mean cross-entropy over images, for torch to differentiate once more."""
+    """Returns the gradient of the mean cross-entropy over images, in a form that torch can differentiate again."""
     torch = import_torch()
     h, p = predict(theta, x)
     slope_2 = (p - torch.nn.functional.one_hot(labels, CLASSES)) / len(x)
@@ -87,7 +85,7 @@ def gradient(theta: Any, x: Any, labels: Any) -> Any:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-# --- what the server receives --------------------------------------------------------------------------------------
+# --- received messages ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,13 @@ class Received:
     """View of the server in a round."""
 
     single: list[Array]
-    """Gradient of each client, as far as its own message shows it."""
+    """Gradient of each client, as far as its message reveals it."""
     average: Array
     """Gradient of all clients together."""
 
 
 def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
-    """Runs one round of a deployed protocol, one client an image, and opens what came to the server."""
+    """Runs one round of a deployed protocol with one image per client, and decrypts the messages to the server."""
     torch = import_torch()
     parties = [f"p{i}" for i in range(len(images))]
     simulation = Simulation.of(protocol, parties, len(theta), record=True, seed=seed)
@@ -127,7 +125,7 @@ def labels_in(theta: Array, g: Array, count: int) -> list[int]:
     """Returns the labels of that many images.
 
     dℓ/db_2 is the mean of p − y over images, where y is 1 at the label and 0 elsewhere. The p of an untrained model
-    differ little, so that of a grey image will do to count the labels.
+    differ little, so the p of a grey image is accurate enough to count the labels.
     """
     torch = import_torch()
     _, p = predict(torch.tensor(theta), torch.full((1, PIXELS), 0.3, dtype=torch.float64))
@@ -147,8 +145,8 @@ def closed_form(g: Array) -> Array:
 
 
 def invert_gradient(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.random.Generator) -> Array:
-    """Returns images in [0, 1], with those labels, whose gradient is nearest to g."""
-    from scipy.optimize import minimize  # takes a second to import
+    """Returns images in [0, 1] with the given labels whose gradient is nearest to g."""
+    from scipy.optimize import minimize  # Importing it takes a second.
 
     torch = import_torch()
     model, target, of = torch.tensor(theta), torch.tensor(g), torch.tensor(labels)
@@ -174,7 +172,7 @@ def invert_gradient(theta: Array, g: Array, labels: Sequence[int], steps: int, r
 
 
 def find_nearest(image: Array, found: Array) -> tuple[float, Array]:
-    """Returns how well an image correlates with the one of those found that is most like it, and that one."""
+    """Returns the largest correlation of an image with one of those found, and that one."""
 
     def center(x: Array) -> Array:
         x = x - x.mean(axis=-1, keepdims=True)
@@ -187,13 +185,14 @@ def find_nearest(image: Array, found: Array) -> tuple[float, Array]:
 
 
 def count_common(some: Sequence[int], others: Sequence[int]) -> int:
-    """Returns how many labels two lists have in common, in whatever order."""
+    """Returns how many labels two lists have in common, in any order."""
     return (Counter(map(int, some)) & Counter(map(int, others))).total()
 
 
 def guessable_share(count: int) -> float:
-    """Returns what share of that many labels the best guess has in common with them: as evenly spread as they are."""
-    from scipy.stats import binom  # takes a second to import
+    """Returns the expected share of labels that the best guess has right: labels that are spread as evenly as
+    possible."""
+    from scipy.stats import binom  # Importing it takes a second.
 
     at_least = np.repeat(binom.sf(np.arange(count), count, 1 / CLASSES), CLASSES)
     return float(at_least[:count].mean())
@@ -204,9 +203,9 @@ class Attempt:
     """Result of inverting one gradient."""
 
     truth: Array
-    """Images behind the gradient, one a row."""
+    """Images behind the gradient, one per row."""
     found: Array
-    """Recovered image that is most like each of them."""
+    """Recovered image that is most similar to each of them."""
     alike: Array
     """Correlation of the two."""
     labels: int
@@ -225,26 +224,26 @@ def attempt_inversion(
 
 @dataclass(frozen=True)
 class InversionTarget:
-    """What the server attacks, and all that came of it."""
+    """Target of the server's attack, with the results."""
 
     name: str
     by: str
     """How images are recovered: `SOLVED` or `SEARCHED`."""
     images: int
-    """How many images went into each gradient."""
+    """Number of images in each gradient."""
     labels: bool = True
-    """Whether the labels count; they are the same however the images are found."""
+    """Whether labels are reported. They do not depend on how images are found."""
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
-        """The shares of images and of labels that were found, each against guessing."""
+        """The shares of images and labels that were found, each compared with guessing."""
         images = sum(int(np.sum(attempt.alike > ALIKE)) for attempt in self.attempts)
         labels = sum(attempt.labels for attempt in self.attempts)
         measures = [(f"{self.name}, {self.by}", "images", images, COINCIDENCE)]
         if self.labels:
             measures.append((self.name, "labels", labels, guessable_share(self.images)))
-        whose = "" if self.images == 1 else ", of nobody in particular"
+        whose = "" if self.images == 1 else ", without their owner"
         tries = self.images * len(self.attempts)
         return [
             proportion_finding(
@@ -258,12 +257,12 @@ class InversionTarget:
 
 
 FEW = 8
-"""Clients in a round whose single messages are attacked; of larger rounds only the average is."""
+"""The largest number of clients in a round whose single messages are attacked. In larger rounds only the average is."""
 
 
 @dataclass(frozen=True)
 class InversionScale:
-    """How much is attacked."""
+    """Amount of work."""
 
     rounds: Mapping[int, int]
     """Number of rounds, by number of clients."""
@@ -278,7 +277,7 @@ FULL = InversionScale({FEW: 10, 16: 5, 32: 3, 64: 2}, steps=600, cheap_rounds=90
 
 
 def measure_targets(scale: InversionScale, seed: int, progress: Progress = ignore_progress) -> list[InversionTarget]:
-    """Returns what came of each target, positive controls first."""
+    """Returns the results for each target, positive controls first."""
     rng = np.random.default_rng(seed)
     x, y = load("digits", share=1).flat()
     singles = {
@@ -311,7 +310,7 @@ def measure_targets(scale: InversionScale, seed: int, progress: Progress = ignor
 
 
 class Picture(NamedTuple):
-    """An image of a client, 8 × 8, and what the server makes of what it receives."""
+    """An image of a client, 8 × 8, and its reconstructions by the server."""
 
     truth: Array
     fedavg: Array
@@ -322,7 +321,7 @@ class Picture(NamedTuple):
 
 
 def collect_pictures(targets: Sequence[InversionTarget]) -> list[Picture]:
-    """Returns the images of the rounds of a few clients, to look at."""
+    """Returns the images of rounds with a few clients, for display."""
     names = ("fedavg, one client", "secagg, one client", f"secagg, average over {FEW} clients")
     chosen = [next(t for t in targets if t.name == name and t.by == SEARCHED).attempts for name in names]
     columns = [np.concatenate([attempt.truth for attempt in chosen[0]])]
@@ -336,7 +335,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 
 def look(full: bool, seed: int, progress: Progress) -> tuple[list[Finding], Grid]:
-    """Returns the same, with some of the images that went in, and what came out."""
+    """Returns the same, with some original images and their reconstructions."""
     targets = measure_targets(FULL if full else QUICK, seed, progress)
     title = f"{FEW} clients take a step on an image each: what the server makes of what it receives"
     headings = ("the client's image", "fedavg:\nits model", "secagg:\nits masked model", "secagg:\nthe average")

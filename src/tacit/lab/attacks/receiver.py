@@ -1,14 +1,13 @@
-"""Receiver of paper 001's PPSGD: it recovers a sender's vector from the one message that it was sent.
+"""Attack by a receiver in paper 001's PPSGD: it recovers a sender's vector from the one message that it received.
 
-Client i pushes p_ji x_i and p_ji y_i to j. Algorithm 4 draws y_i(0) and p_ii, and so all of p_ji, but they are single
-numbers: all entries of x_i have the same unknown factor. From one message a receiver has
+Client i pushes p_ji x_i and p_ji y_i to j. Algorithm 4 draws y_i(0) and p_ii, and thereby all p_ji, but they are single
+numbers: all entries of x_i have the same unknown factor. From one message a receiver recovers
 
-| known before | recovered |
-| --- | --- |
-| nothing | the sender's vector up to one factor: every ratio of two entries, and x_i/y_i itself |
-| one entry of the vector, such as a bias that nobody trains, or a weight that is always 0.5 | the whole vector |
+| known before | recovered | | --- | --- | | nothing | the sender's vector up to one factor: every ratio of two entries,
+and x_i/y_i itself | | one entry of the vector, such as a bias that is not trained, or a weight that is always 0.5 | the
+whole vector |
 
-The messages are those of recorded rounds of the deployed `pushsum`, opened with the receiver's own keys.
+The messages are those of recorded rounds of the deployed `pushsum`, decrypted with the receiver's own keys.
 """
 
 from collections.abc import Mapping
@@ -30,26 +29,26 @@ TOLERANCE = 1e-6
 """Largest error of a recovered vector, relative to its largest entry."""
 ENTRIES = 50
 KNOWN = 0
-"""Place of the entry that the receiver knows, in the stronger attack."""
+"""Place of the entry that the receiver knows in the stronger attack."""
 
 
 @dataclass(frozen=True)
 class ReceivedVector:
-    """What a receiver computes from one message."""
+    """Result of the receiver's computation from one message."""
 
     sender: Party
     receiver: Party
     ratio: NDArray[np.float64]
-    """The quotient x_i/y_i of what was pushed: the sender's vector, divided by its starting weight y_i(0)."""
+    """Ratio x_i/y_i of the received values: the sender's vector, divided by its initial weight y_i(0)."""
 
     def with_known_entry(self, place: int, value: float) -> NDArray[np.float64]:
-        """Returns the sender's vector, given one entry of it that is not 0."""
+        """Returns the sender's vector, given one nonzero entry of it."""
         return np.asarray(self.ratio * (value / self.ratio[place]))
 
     def error_of(self, vector: NDArray[np.float64], known: int | None = None) -> float:
-        """Returns how far it is off, relative to the largest entry of the sender's vector.
+        """Returns the largest error, relative to the largest entry of the sender's vector.
 
-        Without a known entry, the factor is the one that fits best.
+        Without a known entry, the best-fitting factor is used.
         """
         if known is None:
             found = self.ratio * float(self.ratio @ vector / (self.ratio @ self.ratio))
@@ -59,7 +58,7 @@ class ReceivedVector:
 
 
 def receive_vectors(transcript: Transcript, receiver: Party) -> list[ReceivedVector]:
-    """Returns what a receiver computes from each message that it was sent in a first round of `pushsum`."""
+    """Returns the result for each message that a receiver got in a first round of `pushsum`."""
     ring, found = transcript.ring(), []
     for address, message in transcript.open_messages(receiver):
         if address.to == receiver:
@@ -76,7 +75,7 @@ class PushTarget:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, seed: int) -> tuple[Transcript, dict[Party, NDArray[np.float64]]]:
-        """Runs one round; returns what passed, and the vectors that are to stay secret."""
+        """Runs one round; returns the transcript, and the vectors that should stay secret."""
         rng = np.random.default_rng(seed)
         vectors = {f"p{place}": rng.uniform(-1, 1, ENTRIES) for place in range(5)}
         for vector in vectors.values():
@@ -104,16 +103,16 @@ TARGETS = (
     PushTarget("pushsum with private weights, few of them large (lognormal)", {"private": True, "y0": "lognormal"}),
     PushTarget("pushsum with private weights, masked", {"private": True, "masked": True}),
 )
-"""All are broken but the last, in which a message is masked."""
+"""All are broken except the last, in which messages are masked."""
 MEASURES = {
     f"share of messages from which the sender's vector is found up to a factor, to {TOLERANCE:g}": None,
     f"share of messages from which the sender's vector is found, given one entry of it, to {TOLERANCE:g}": KNOWN,
 }
-"""What is measured, with the entry that is known for it."""
+"""Measures, with the known entry for each."""
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Returns from how many messages every receiver finds the sender's vector, up to a factor and all of it."""
+    """Returns from how many messages receivers recover the sender's vector, up to a factor and completely."""
     runs, found = 100 if full else 10, []
     for place, target in enumerate(TARGETS):
         errors: dict[str, list[float]] = {measure: [] for measure in MEASURES}

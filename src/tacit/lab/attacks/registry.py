@@ -31,6 +31,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def find_attack(name: str) -> Attack:
-    """Returns the attack of that name or former name; raises ConfigError with the nearest name if there is none."""
+    """Returns the attack with that name or former name; raises ConfigError with the most similar name if there is
+    none."""
     former = {alias: attack.name for attack in ATTACKS.values() for alias in attack.aliases}
     return ATTACKS[check_name("attack", former.get(name, name), ATTACKS)]

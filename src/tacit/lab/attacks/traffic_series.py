@@ -1,7 +1,7 @@
-"""Traffic on the links while clients train, in the algorithms of paper 001, for many runs at a time.
+"""Traffic on the links while clients train with the algorithms of paper 001, for many runs at a time.
 
-Runs are computed in plain floats; a test holds them against the messages that the deployed protocols send. What the
-paper leaves open, and what was chosen here, is in `eavesdropper_learning`, which uses the series.
+Runs are computed in plain floats. A test compares them with the messages of the deployed protocols. What the paper does
+not state, and our choices, are in `eavesdropper_learning`, which uses the series.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tacit.runtime.simulation.simulator import Simulation
 
 Array = NDArray[np.float64]
 Links = Sequence[tuple[int, int]]
-"""(i, j): i sends to j. Clients are counted from 0 here, and from 1 in the paper."""
+"""Pairs (i, j): i sends to j. Clients are counted from 0 here, and from 1 in the paper."""
 
 # --- the paper's setting -------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ CASES = {
 }
 """The local function of client 5 by case (Tables 1 and 2; for "w + 0.5w + 1.2625" read w² + 0.5w + 1.2625)."""
 CHANGING = 4
-"""Client 5."""
+"""The place of client 5, whose loss changes."""
 
 BETA, ALPHA = 0.1, 0.4
 """The range of p_ii in PPSGD; the default of `pushsum`."""
@@ -50,7 +50,7 @@ EPOCHS = 5
 
 @dataclass(frozen=True)
 class Losses:
-    """l_i(w) = ½ wᵀA_i w + b_iᵀw for each client i, up to constants, which no gradient shows."""
+    """Losses l_i(w) = ½ wᵀA_i w + b_iᵀw of the clients i, up to constants, which no gradient shows."""
 
     a: Array
     """Matrices A_i, of shape n × d × d."""
@@ -59,7 +59,7 @@ class Losses:
 
     @classmethod
     def of_case(cls, case: int = 0) -> "Losses":
-        """Returns the losses of equation 16, with that of client 5 as the case has it."""
+        """Returns the losses of equation 16, with client 5's loss of the given case."""
         coefficients = np.array(BASELINE)
         coefficients[CHANGING] = CASES[case]
         return cls(2 * coefficients[:, :1, np.newaxis], coefficients[:, 1:2])
@@ -81,7 +81,7 @@ class Losses:
         return 1.0 / float(np.linalg.eigvalsh(self.a).max())
 
 
-# --- the algorithms, and what passes over the links: runs × channels × numbers × rounds ----------------------------
+# --- the algorithms, and their traffic on the links: runs × channels × numbers × rounds -----------------------------
 
 
 def client_update(losses: Losses, w: Array) -> Array:
@@ -92,7 +92,7 @@ def client_update(losses: Losses, w: Array) -> Array:
 
 
 def fedavg(losses: Losses, w: Array, rounds: int) -> Array:
-    """Algorithm 1 from w_0: each client's model on its way to the server, and the average on its way back."""
+    """Returns the traffic of Algorithm 1 from w_0: each client's model to the server, and the average back."""
     heard = []
     for _ in range(rounds):
         models = client_update(losses, np.repeat(w[:, np.newaxis], len(losses.b), axis=1))
@@ -102,7 +102,8 @@ def fedavg(losses: Losses, w: Array, rounds: int) -> Array:
 
 
 def cbgd(losses: Losses, links: Links, w: Array, rounds: int) -> Array:
-    """Algorithm 2 from w_i(0), links taken both ways, with w̃ = z: the model that each client broadcasts."""
+    """Returns the traffic of Algorithm 2 from w_i(0), with links in both directions and w̃ = z: each client's broadcast
+    model."""
     p = np.zeros(2 * (len(losses.b),))
     for edge, weight in graphs.metropolis(nx.Graph(links)).items():
         p[edge] = weight
@@ -116,9 +117,9 @@ def cbgd(losses: Losses, links: Links, w: Array, rounds: int) -> Array:
 
 
 def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, noise: Array | None = None) -> Array:
-    """Algorithms 3 and 4 from x_i(0) and y_i(0): p_ji x_i and, behind it, p_ji y_i on each link i → j.
+    """Returns the traffic of Algorithms 3 and 4 from x_i(0) and y_i(0): p_ji x_i, then p_ji y_i, on each link i → j.
 
-    `kept` is p_ii(t), rounds × runs × n; `noise` is added to what is sent of x, rounds × runs × links × d.
+    `kept` is p_ii(t), rounds × runs × n; `noise` is added to the sent x, rounds × runs × links × d.
     """
     sender, receiver = np.array(links).T
     clients = np.arange(len(losses.b))
@@ -139,7 +140,8 @@ def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, nois
 
 
 def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
-    """PPSGD over the deployed `pushsum`: times and sizes of the messages on each sealed link."""
+    """Returns the traffic of PPSGD on the deployed `pushsum`: times and sizes of the messages on each encrypted
+    link."""
     parties = [f"p{i}" for i in range(len(w))]
     places = {(f"p{i}", f"p{j}"): place for place, (i, j) in enumerate(links)}
     heard = np.zeros((1, len(links), 2, rounds))
@@ -163,7 +165,7 @@ def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: in
 
 
 def descend_locally(losses: Losses, w: Array) -> LocalWork:
-    """Returns local work: clients start with w, and take a gradient step from their average in each later round."""
+    """Returns local work: clients start with w, and later take a gradient step from their average in each round."""
     parties = [f"p{i}" for i in range(len(w))]
 
     def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
@@ -178,14 +180,14 @@ def descend_locally(losses: Losses, w: Array) -> LocalWork:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm, and what is random in it."""
+    """An algorithm with its random parameters."""
 
     algorithm: str
-    """FedAvg, CBGD, PSGD, PPSGD, or "sealed" for PPSGD over sealed links."""
+    """FedAvg, CBGD, PSGD, PPSGD, or "sealed" for PPSGD over encrypted links."""
     start: tuple[str, *tuple[float, ...]] = ("uniform", 0.5, 1.5)
-    """The distribution of y_i(0) in PPSGD: a name of NumPy's, and its parameters."""
+    """The distribution of y_i(0) in PPSGD: NumPy's name for it, and its parameters."""
     noise: float = 0.0
-    """The variance of the noise on what is sent in PSGD and PPSGD."""
+    """The variance of the noise on sent values in PSGD and PPSGD."""
 
     def sample_traffic(self, losses: Losses, links: Links, runs: int, rounds: int, rng: np.random.Generator) -> Array:
         """Returns the traffic on the links in some runs."""
@@ -196,7 +198,7 @@ class Algorithm:
         if self.algorithm == "CBGD":
             return cbgd(losses, links, w, rounds)
         if self.algorithm == "sealed":
-            # One run stands for all: when and how much is sent is the same in every one, which a test confirms.
+            # One run represents all: times and sizes are the same in every run, which a test confirms.
             return np.repeat(sealed_traffic(losses, links, w[0], rounds, int(rng.integers(2**31))), runs, axis=0)
         if self.algorithm == "PPSGD":
             name, *parameters = self.start

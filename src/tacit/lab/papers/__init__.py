@@ -1,4 +1,4 @@
-"""Tables and figures of the five papers, reproduced: one package a paper, one module a table or figure."""
+"""Tables and figures of the five papers, reproduced: one package per paper, one module per table or figure."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,7 +1,7 @@
-"""Reproduction of a table or figure of a paper: rows that are declared before the run, and what came out.
+"""Reproduction of a table or figure of a paper: rows that are declared before the run, and their results.
 
-A `DeclaredRow` has the paper's number and the rule that it is compared by. The run gives it an `Estimate`, and the
-result is a `Row` with a verdict.
+A `DeclaredRow` has the paper's number and the rule of the comparison. The run gives it an `Estimate`, and the result is
+a `Row` with a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,12 @@ from tacit.core.progress import Progress
 from tacit.lab.papers.rules import Estimate, Ours, Paper, PaperNumber, RowVerdict, Rule
 
 Scale: TypeAlias = Literal["small", "paper"]
-"""Size of a reproduction: minutes on two cores, or the paper's own size as far as it fits in an hour."""
+"""Size of a reproduction: minutes on two cores, or the paper's own size as far as it runs within an hour."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a paper, and ours, with the verdict."""
+    """One number of a paper and ours, with the verdict."""
 
     what: str
     paper: str
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours agrees with the paper's; None if they cannot be compared."""
+        """Whether ours agrees with the paper's; None if they are not comparable."""
         return {RowVerdict.AGREES: True, RowVerdict.DIFFERS: False}.get(self.verdict)
 
 
@@ -57,7 +57,7 @@ class DeclaredRow:
         return Row(self.what, self.paper_text, self._write(several), verdict, why, self.rule_text, several)
 
     def fail(self, why: str) -> Row:
-        """Returns the row of a run that went wrong: it differs, whatever the rule says."""
+        """Returns the row of a failed run: its verdict is "differs", whatever the rule says."""
         return Row(self.what, self.paper_text, "failed", RowVerdict.DIFFERS, why, self.rule_text)
 
     @property
@@ -74,7 +74,7 @@ class DeclaredRow:
         return f"{self.rule.describe()}: {self.rule.reason}"
 
     def accepts_the_paper(self) -> RowVerdict | None:
-        """Returns the verdict on the paper's own numbers; None if it gives none."""
+        """Returns the verdict on the paper's own numbers; None if there are none."""
         if isinstance(self.paper, PaperNumber):
             return self.rule.judge(self.paper, self.paper.as_ours())
         if isinstance(self.paper, tuple):
@@ -140,7 +140,7 @@ class Reproduction:
     unstated: tuple[str, ...] = ()
     """Choices that the paper does not state, and ours."""
     changed: tuple[str, ...] = ()
-    """What the paper states and is different here, such as a smaller network or fewer rounds."""
+    """Differences from what the paper states, such as a smaller network or fewer rounds."""
     extras: tuple[str, ...] = ()
     """Required extras, such as "torch"."""
     data: tuple[str, ...] = ()

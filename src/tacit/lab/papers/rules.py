@@ -1,8 +1,8 @@
 """Estimates with their spread over seeds, and the rules that compare them with the numbers of a paper.
 
-A rule is declared before the run, with the reason for its constant. It answers *agrees*, *differs*, or *not comparable*
-where the spread over seeds is too wide to tell, or where the experiment was changed too much. Every rule accepts the
-paper's own number: a test gives it that number as ours.
+A rule is declared before the run, with the reason for its constant. Its verdict is *agrees*, *differs*, or *not
+comparable* if the spread over seeds is too large to decide, or the experiment was changed too much. Every rule accepts
+the paper's own number, which a test checks.
 """
 
 import math
@@ -29,7 +29,7 @@ class RowVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number of ours: a mean over seeds with its standard deviation, or a number without chance."""
+    """A number of ours: a mean over seeds with its standard deviation, or a number without randomness."""
 
     mean: float
     deviation: float | None = None
@@ -37,7 +37,8 @@ class Estimate:
     count: int = 1
     """Number of seeds."""
     exact: bool = False
-    """Whether no chance is in it: computed, counted exhaustively, or the same for every seed by construction."""
+    """Whether the number has no randomness: computed, counted exhaustively, or the same for every seed by
+    construction."""
     of: str = "seeds"
     """What is counted, such as seeds or graphs."""
 
@@ -49,14 +50,14 @@ class Estimate:
 
     @classmethod
     def certain(cls, value: float) -> "Estimate":
-        """Returns a number that no chance is in."""
+        """Returns a number without randomness."""
         return cls(value, 0.0, exact=True)
 
     @classmethod
     def share(cls, hits: int, trials: int, of: str = "trials") -> "Estimate":
-        """Returns the share of independent trials that hit, with the spread of Agresti and Coull.
+        """Returns the share of successful trials, with the spread of Agresti and Coull.
 
-        It is above zero even where none or all of the trials hit.
+        The spread is above zero even if none or all of the trials succeed.
         """
         near = (hits + 2) / (trials + 4)
         return cls(hits / trials, math.sqrt(near * (1 - near)), trials, of=of)
@@ -93,14 +94,14 @@ class PaperNumber:
 
     value: float
     rounding: float = 0.0
-    """By how much the printed digits may be off: half a unit of the last one, twice that for a difference of two."""
+    """Largest rounding error of the printed digits: half a unit of the last one, twice that for a difference of two."""
     runs: int = 1
-    """Number of runs that it is the mean of, as far as the paper says."""
+    """Number of runs behind the mean, as far as the paper says."""
     deviation: float | None = None
-    """Standard deviation that the paper gives; without one, ours is taken for it."""
+    """Standard deviation in the paper; None to use ours instead."""
 
     def as_ours(self) -> Estimate:
-        """Returns it as if it were ours and certain: what every rule must accept."""
+        """Returns the number as if it were ours and exact, which every rule must accept."""
         return Estimate.certain(self.value)
 
 
@@ -110,11 +111,11 @@ Ours: TypeAlias = Estimate | tuple[Estimate, ...]
 
 
 class Rule(Protocol):
-    """How a number of ours is compared with a paper's."""
+    """Comparison of a number of ours with a paper's."""
 
     @property
     def reason(self) -> str:
-        """Why the constant of the rule is what it is."""
+        """Reason for the constant of the rule."""
 
     def judge(self, paper: Paper, ours: Ours) -> RowVerdict:
         """Returns the verdict."""
@@ -125,14 +126,14 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Near:
-    """Our mean and the paper's differ by no more than chance and printed digits allow.
+    """Our mean and the paper's differ by no more than random variation and printed digits allow.
 
-    Without a spread in the paper, its runs are taken to vary as ours do. Where the interval is wider than `resolution`,
-    the comparison would accept too much, and is none.
+    If the paper states no spread, its runs are assumed to vary as ours do. If the interval is wider than `resolution`,
+    the comparison would accept too much, so the verdict is "not comparable".
     """
 
     resolution: float
-    """Widest half interval that still tells something, in the unit of the row."""
+    """Largest half interval at which the comparison is meaningful, in the unit of the row."""
     reason: str
 
     def judge(self, paper: Paper, ours: Ours) -> RowVerdict:
@@ -140,7 +141,7 @@ class Near:
         given, found = _one(paper), _single(ours)
         allowed = 0.0
         if not found.exact:
-            # The degrees of freedom are those of our seeds: a number that the paper prints tells nothing of its spread.
+            # The degrees of freedom are those of our seeds, because a printed number says nothing about its spread.
             ours_squared, paper_squared = _square(found.deviation), _square(given.deviation or found.deviation)
             freedom = found.count - 1
             scale = math.sqrt(ours_squared / found.count + paper_squared / given.runs)
@@ -190,7 +191,7 @@ class SameSign:
 
     reason: str
     sign: int = 0
-    """Sign of the effect where the paper gives words and no number: −1 or 1; 0 takes that of the paper's number."""
+    """Sign of the effect if the paper states it in words: −1 or 1; 0 takes the sign of the paper's number."""
 
     def judge(self, paper: Paper, ours: Ours) -> RowVerdict:
         """Returns the verdict on one effect."""
@@ -206,11 +207,11 @@ class SameSign:
 
 @dataclass(frozen=True)
 class SameOrder:
-    """Our numbers are in the paper's order, and each two neighbours differ by more than chance."""
+    """Our numbers are in the paper's order, and neighbours in that order differ by more than random variation."""
 
     reason: str
     rising: bool | None = None
-    """Direction where the paper gives words and no numbers; None takes the order of the paper's numbers."""
+    """Direction if the paper states it in words; None takes the order of the paper's numbers."""
 
     def judge(self, paper: Paper, ours: Ours) -> RowVerdict:
         """Returns the verdict on several numbers, given in the order of the paper's."""
@@ -249,7 +250,7 @@ class WithinFactor:
 
 @dataclass(frozen=True)
 class NotCompared:
-    """The number is shown and not compared: the experiment was changed, or the paper has none."""
+    """The number is shown and not compared, because the experiment was changed, or the paper has none."""
 
     reason: str
 

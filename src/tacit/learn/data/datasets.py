@@ -50,7 +50,7 @@ WRITERS = DataSource(
 )
 FEMNIST = DataSource.of_files(
     SourceFile("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),
-    how="it is a sample of LEAF's FEMNIST, which nobody offers in this form; docs/data.md says how to bring your own",
+    how="it is a sample of LEAF's FEMNIST, which nobody offers; docs/learning.md says how to bring your own",
 )
 CIFAR10 = DataSource.of_files(
     SourceFile("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),
@@ -64,7 +64,7 @@ CIFAR10 = DataSource.of_files(
 SHAKESPEARE = DataSource.of_files(
     SourceFile("shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"),
     SourceFile("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),
-    how="it is TensorFlow Federated's Shakespeare, which nobody offers in this form; docs/data.md says how to make it",
+    how="it is TensorFlow Federated's Shakespeare, which nobody offers; docs/learning.md says how to make it",
 )
 MOVIELENS = DataSource.of_files(
     SourceFile("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),
@@ -108,7 +108,7 @@ def _digits(find: FileFinder, *, share: float = 0.8) -> Dataset:
 
 
 def _mnist(find: FileFinder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
-    """Handwritten digits, 28 × 28; owned by who wrote them, by the digits themselves, or by nobody."""
+    """Handwritten digits, 28 × 28. Their owners are the writers, the labels, or none, by option `by`."""
     if by not in ("writer", "class", None):
         raise ConfigError(f'mnist is owned by="writer", by="class" or by nobody (None), not {by!r}')
     x, y, x_test, y_test = _images(find(MNIST)[0])
@@ -123,22 +123,22 @@ def _images(path: Path) -> tuple[Array, Array, Array, Array]:
 
 
 def _writers(find: FileFinder) -> tuple[Indices, Indices]:
-    """Returns who wrote each image of MNIST, as QMNIST found out: NIST's numbers of the writers."""
+    """Returns the writer of each image of MNIST, by NIST's numbers, as published in QMNIST."""
     paths = find(WRITERS)
     if len(paths) == 1:
         with np.load(paths[0], allow_pickle=False) as stored:
             return stored["writer_train"].astype(np.int64), stored["writer_test"].astype(np.int64)
-    # A magic number and two sizes, then a row for each image, whose third entry is the writer. Images to be tested on
-    # beyond the first 10000 are QMNIST's own.
+    # The file has a magic number and two sizes, then one row per image, whose third entry is the writer. Test images
+    # beyond the first 10,000 are QMNIST's own.
     train, test = (np.frombuffer(gzip.decompress(path.read_bytes()), ">i4")[3:].reshape(-1, 8) for path in paths)
     return train[:60000, 2].astype(np.int64), test[:10000, 2].astype(np.int64)
 
 
 def _femnist(find: FileFinder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
-    """Handwritten digits of LEAF's FEMNIST, 28 × 28, of writers with at least `fewest` of them."""
+    """Handwritten digits of LEAF's FEMNIST, 28 × 28, by writers with at least `fewest` digits."""
     (path,) = find(FEMNIST)
     with np.load(path, allow_pickle=False) as stored:
-        # LEAF has black ink on white; here as in MNIST ink is 255.
+        # LEAF has black ink on white; here ink is 255, as in MNIST.
         x, y, owner = 255 - stored["x"], stored["y"].astype(np.int64), stored["writer"].astype(np.int64)
         owners = tuple(stored["writer_name"].tolist())
     counts = np.bincount(owner)
@@ -150,7 +150,7 @@ def _femnist(find: FileFinder, *, share: float = 0.9, fewest: int = 10) -> Datas
 
 
 def _cifar10(find: FileFinder) -> Dataset:
-    """Colour photographs, 32 × 32, of ten sorts of things."""
+    """Colour photographs, 32 × 32, of ten kinds of objects."""
     (path,) = find(CIFAR10)
     x, y, x_test, y_test = map_arrays(path, _photographs, ARRAYS)
     return Dataset(
@@ -162,7 +162,7 @@ def _cifar10(find: FileFinder) -> Dataset:
         "images",
         10,
         labels=THINGS,
-        # Over all pixels of the images to learn from.
+        # Mean over all pixels of the training images.
         centre=(0.49139968, 0.48215841, 0.44653091),
         spread=(0.24703223, 0.24348513, 0.26158784),
     )
@@ -176,7 +176,7 @@ def _photographs(path: Path) -> dict[str, Array]:
         parts = {Path(member.name).name: archive.extractfile(member) for member in archive if member.isfile()}
         read = {name: part.read() for name, part in parts.items() if part is not None and name.endswith(".bin")}
     batches = [f"data_batch_{number}.bin" for number in range(1, 6)]
-    # A record is a label and then three planes of 32 × 32, red, green and blue.
+    # A record is a label followed by three planes of 32 × 32: red, green and blue.
     train, test = (
         np.frombuffer(b"".join(read[name] for name in names), np.uint8).reshape(-1, 3073)
         for names in (batches, ["test_batch.bin"])
@@ -191,7 +191,7 @@ def _photographs(path: Path) -> dict[str, Array]:
 
 
 def _shakespeare(find: FileFinder) -> Dataset:
-    """Lines of Shakespeare's plays by role: 50 characters, and at each place the next one."""
+    """Lines of Shakespeare's plays by role: 50 characters, and for each of them the next character as the target."""
     (path,) = find(SHAKESPEARE)
     stored = path.read_bytes()
     lines = json.loads(gzip.decompress(stored) if path.suffix == ".gz" else stored)
@@ -223,7 +223,7 @@ def _shakespeare(find: FileFinder) -> Dataset:
 
 
 def _movielens(find: FileFinder, *, share: float = 0.7) -> Dataset:
-    """Ratings of films, half a star to five, by user: users and films are numbered in the order of their numbers."""
+    """Ratings of films, half a star to five. Users and films are renumbered in the order of their original numbers."""
     (path,) = find(MOVIELENS)
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as stored:
@@ -281,17 +281,27 @@ DATASETS: dict[str, NamedDataset] = {
 
 
 def load(name: str, *, download: bool = True, progress: Progress = ignore_progress, **options: Any) -> Dataset:
-    """Loads the data set of that name; raises ConfigError if there is none, or if its files cannot be obtained.
+    """Loads a data set by its name.
 
-    Downloads, which `download=False` forbids, report their bytes to `progress`. Options depend on the set:
-    `DATASETS[name].options`.
+    Args:
+        name: A name in `DATASETS`.
+        download: Whether files may be downloaded.
+        progress: Receives the progress of downloads, in bytes.
+        options: Options of the data set, see `DATASETS[name].options`.
+
+    Raises:
+        ConfigError: If there is no such data set, or if its files cannot be obtained.
+
+    >>> from tacit.learn.data.datasets import load
+    >>> load("digits").x.shape
+    (1438, 8, 8)
     """
     check_name(name, options)
     return DATASETS[name].load(FileFinder(download, progress), **options)
 
 
 def check_name(name: str, options: Mapping[str, Any]) -> None:
-    """Raises ConfigError if there is no data set of that name, or if it lacks an option."""
+    """Raises ConfigError if there is no data set of that name, or if it does not have an option."""
     known = DATASETS[option_text.check_name("data set", name, DATASETS)].options
     if strange := [option for option in options if option not in known]:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Your own data: arrays, a torch Dataset, or a folder with one file a party."""
+"""Own data of the user: arrays, a torch Dataset, or a folder with one file per party."""
 
 import hashlib
 import zipfile
@@ -32,7 +32,7 @@ def of_arrays(
     share: float = 0.8,
     classes: int | None = None,
 ) -> Dataset:
-    """Makes a data set of your own arrays, one sample a row.
+    """Returns a data set made of the given arrays, with one sample per row.
 
     Args:
         x: Inputs of the training samples.
@@ -41,19 +41,20 @@ def of_arrays(
         y_test: Targets of the test samples.
         owner: Owner of each training sample, by number or name.
         name: Name of the data set.
-        kind: Kind of the samples. Unless given it follows from the shapes: whole numbers with y of the same shape are
-            text, pairs of whole numbers with floats ratings, three or four dimensions images, and two features.
-        share: Share of each owner's samples to train on, if there are no test samples. The rest are test samples.
-        classes: Number of labels; the largest label plus one unless given. Other parties may have larger labels.
+        kind: Kind of the samples. By default it follows from the shapes: whole numbers with y of the same shape are
+            text, pairs of whole numbers with float targets are ratings, arrays of three or four dimensions are images,
+            and arrays of two are features.
+        share: Share of each owner's samples to train on, if no test samples are given. The rest become test samples.
+        classes: Number of labels. Default: the largest label plus one. Other parties may have larger labels.
 
     Raises:
-        ConfigError: With every problem of the arrays.
+        ConfigError: With all problems of the arrays.
     """
     _check_types(name=(name, str), kind=(kind, str | None), share=(share, float), classes=(classes, int | None))
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     arrays = {called: np.asarray(each) for called, each in given.items() if each is not None}
     if len(arrays) == 3:
-        raise ConfigError("x_test and y_test come together; give both, or neither")
+        raise ConfigError("x_test and y_test come together; try: give both, or neither")
     arrays |= {called: _column(array) for called, array in arrays.items() if called.startswith("y")}
     problems = _array_problems(arrays) or _length_problems(arrays)
     if owner is not None and np.shape(owner) != arrays["y"].shape[:1]:
@@ -68,7 +69,9 @@ def of_arrays(
         numbered = [array for called, array in arrays.items() if kind == "text" or called.startswith("y")]
         found = 1 + max(int(array.max()) for array in numbered)
     if classes is not None and (not labels or not found <= classes <= MOST_LABELS):
-        raise ConfigError(f"classes={classes} cannot be: the largest label here is {found - 1}; give at least {found}")
+        raise ConfigError(
+            f"classes={classes} cannot be: the largest label here is {found - 1}; try: give at least {found}"
+        )
     for called in arrays:
         if called.startswith("y"):
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
@@ -81,9 +84,13 @@ def of_arrays(
 
 
 def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any) -> Dataset:
-    """Returns a set of all pairs (x, y) of a torch Dataset, or of anything else that gives pairs.
+    """Returns a data set of all pairs (x, y) of a torch Dataset, or of any other iterable of pairs.
 
-    Tensors of three dimensions are images as torch has them, (c, h, w). Options are those of `of_arrays`.
+    Args:
+        train: Training pairs. Tensors of three dimensions are images in PyTorch's order (c, h, w).
+        test: Test pairs.
+        owner: Owner of each training sample.
+        options: Options of `of_arrays`.
     """
     x, y = _collect_pairs(train, "train")
     x_test, y_test = (None, None) if test is None else _collect_pairs(test, "test")
@@ -91,23 +98,30 @@ def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any)
 
 
 def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Dataset:
-    """Returns a set of all .npz files of a folder: one a party, each with x and y, and x_test and y_test if it has.
+    """Returns a data set of all .npz files of a folder, one per party, each with x and y, and optionally x_test and
+    y_test.
 
-    A sample's owner is the file that it comes from. If any file has samples to be tested on, those are all that there
-    are. With `only` it is the file of that name alone, or the only one that there is. Options are those of `of_arrays`.
+    The owner of a sample is its file. If any file has test samples, the data set has no others.
+
+    Args:
+        path: The folder.
+        only: Name of a party whose file alone is read.
+        options: Options of `of_arrays`.
     """
     folder = Path(path)
     if unknown := sorted(set(options) - {"name", "kind", "share", "classes"}):
-        raise ConfigError(f"samples in a folder have no option {unknown[0]!r}; use kind, share or classes")
+        raise ConfigError(f"samples in a folder have no option {unknown[0]!r}; try: use kind, share or classes")
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
     paths = sorted(folder.glob("*.npz"))
     if not paths:
-        raise ConfigError(f"{folder} has no .npz files; write one a party: np.savez('north.npz', x=x, y=y)")
+        raise ConfigError(f"{folder} has no .npz files; try: write one a party: np.savez('north.npz', x=x, y=y)")
     if only is not None and len(paths) > 1:
         paths = [each for each in paths if each.stem == only]
         if not paths:
-            raise ConfigError(f"{folder} has several .npz files, and no {only}.npz; give {only}'s samples that name")
+            raise ConfigError(
+                f"{folder} has several .npz files, and no {only}.npz; try: give {only}'s samples that name"
+            )
     stored: list[dict[str, Array]] = []
     problems: list[str] = []
     for each in paths:
@@ -132,7 +146,7 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
 
 
 def _digest_files(paths: Sequence[Path], stored: Sequence[Mapping[str, Array]]) -> str:
-    """Returns the hash of the arrays of some files, whatever options they are read with."""
+    """Returns the hash of the arrays of some files, which does not depend on options."""
     digest = hashlib.blake2b(digest_size=16)
     for path, arrays in zip(paths, stored, strict=True):
         digest.update(repr((path.stem, [(name, each.dtype.str, each.shape) for name, each in arrays.items()])).encode())
@@ -142,19 +156,19 @@ def _digest_files(paths: Sequence[Path], stored: Sequence[Mapping[str, Array]]) 
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Returns the arrays of a file; raises ValueError, or whatever reading it does, if it has something else."""
+    """Returns the arrays of a file. Raises ValueError for unknown names, or the error of reading the file."""
     with path.open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         if isinstance(stored, np.ndarray):
-            raise ValueError("it has one array, without a name; write it by np.savez")
+            raise ValueError("it has one array, without a name; try: write it by np.savez")
         found = {called: stored[called] for pair in PAIRS for called in pair if called in stored.files}
     if wrong := [called for called, each in found.items() if not isinstance(each, np.ndarray)]:
-        raise ValueError(f"{wrong[0]} is no array; write it by np.savez")
+        raise ValueError(f"{wrong[0]} is no array; try: write it by np.savez")
     return found
 
 
 def _check_types(**given: tuple[Any, Any]) -> None:
-    """Raises ConfigError for options that are not of the type that they are to be of."""
+    """Raises ConfigError for options of the wrong type."""
     problems = []
     for name, (value, wanted) in given.items():
         try:
@@ -165,11 +179,11 @@ def _check_types(**given: tuple[Any, Any]) -> None:
         raise ConfigError(problems)
 
 
-# --- what arrays are -------------------------------------------------------------------------------------------------
+# --- checks of arrays ------------------------------------------------------------------------------------------------
 
 
 def _column(y: Array) -> Array:
-    """Returns y without a second dimension of one, and whole numbers where it is yes or no."""
+    """Returns y without a second dimension of one, and booleans as whole numbers."""
     flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     return flat.astype(np.int64) if flat.dtype == np.bool_ else flat
 
@@ -184,32 +198,34 @@ def _kind(x: Array, y: Array) -> Kind:
 
 
 def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
-    """Returns what is wrong with single arrays."""
+    """Returns the problems of single arrays."""
     problems = []
     for name, array in arrays.items():
         label, numbers = name.startswith("y"), np.issubdtype(array.dtype, np.number)
         if not numbers or np.issubdtype(array.dtype, np.complexfloating):
             cure = "number the labels: np.unique(y, return_inverse=True)[1]" if label else "give every sample one shape"
-            problems.append(f"{name} has entries of type {array.dtype}, which are no numbers; {cure}")
+            problems.append(f"{name} has entries of type {array.dtype}, which are no numbers; try: {cure}")
         elif array.ndim == 0 or not array.size:
-            problems.append(f"{name} is empty; give at least 1 sample" if array.ndim else f"{name} is a single number")
+            problems.append(
+                f"{name} is empty; try: give at least 1 sample" if array.ndim else f"{name} is a single number"
+            )
         elif not np.isfinite(array).all():
             wrong = array.size - int(np.isfinite(array).sum())
             many = format_count(wrong, "entry that is", "entries that are")
-            problems.append(f"{name} has {many} not finite; leave these samples out, or fill them in")
+            problems.append(f"{name} has {many} not finite; try: leave these samples out, or fill them in")
         elif label and np.issubdtype(array.dtype, np.integer) and not 0 <= array.min() <= array.max() < MOST_LABELS:
             worst = array.min() if array.min() < 0 else array.max()
             problems.append(
-                f"labels must be 0, 1, 2, …, not {worst}; number them by np.unique({name}, return_inverse=True)[1], "
-                "or give floats for regression"
+                f"labels must be 0, 1, 2, …, not {worst}; try: "
+                f"number them by np.unique({name}, return_inverse=True)[1], or give floats for regression"
             )
     if not problems and arrays["x"].ndim == 1:
-        problems.append("x has one number a sample; give it as a column: x[:, np.newaxis]")
+        problems.append("x has one number a sample; try: give it as a column: x[:, np.newaxis]")
     return problems
 
 
 def _length_problems(arrays: Mapping[str, Array]) -> list[str]:
-    """Returns in what arrays do not go together."""
+    """Returns the differences between the lengths of arrays that must be equal."""
     problems = [
         f"{x} has {len(arrays[x])} samples and {y} {len(arrays[y])}; there must be one {y} a sample"
         for x, y in PAIRS
@@ -225,10 +241,10 @@ def _length_problems(arrays: Mapping[str, Array]) -> list[str]:
 
 
 def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> list[str]:
-    """Returns what is wrong with the arrays of one party, and in what they differ from those of the first."""
+    """Returns the problems of one party's arrays, and their differences from those of the first party."""
     problems = [f"it has no {called}" for called in PAIRS[0] if called not in arrays]
     if ("x_test" in arrays) != ("y_test" in arrays):
-        problems.append("it has only one of x_test and y_test; give both, or neither")
+        problems.append("it has only one of x_test and y_test; try: give both, or neither")
     problems = problems or _array_problems(arrays) or _length_problems(arrays)
     if not problems:
         problems += [
@@ -241,20 +257,21 @@ def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> 
 
 
 def _form(array: Array) -> str:
-    """Returns what sort of numbers a row of an array has, and its shape. Bytes are pixels, not just whole numbers."""
+    """Returns the kind of numbers in a row of an array, and the row's shape. Bytes are pixels, not only whole
+    numbers."""
     kinds = {"u": "whole numbers", "i": "whole numbers", "f": "floats"}
     sort = "bytes" if array.dtype == np.uint8 and array.ndim > 2 else kinds.get(array.dtype.kind, str(array.dtype))
     return f"{sort} {array.shape[1:]}"
 
 
 def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
-    """Returns why arrays cannot be samples of that kind."""
+    """Returns the reasons why arrays cannot be samples of a kind."""
     x, y = arrays["x"], arrays["y"]
     whole, labels = np.issubdtype(x.dtype, np.integer), np.issubdtype(y.dtype, np.integer)
     if kind not in get_args(Kind):
         return [f"there are {', '.join(get_args(Kind))}, not kind={kind!r}"]
     if whole and x.dtype != np.uint8 and kind == "images":
-        return [f"pixels are bytes (uint8, 0 to 255) or floats, not {x.dtype}; convert them: x.astype(np.uint8)"]
+        return [f"pixels are bytes (uint8, 0 to 255) or floats, not {x.dtype}; try: convert them: x.astype(np.uint8)"]
     fits = {
         "images": x.ndim in (3, 4) and y.ndim == 1 and labels,
         "text": whole and labels and x.ndim == 2 and x.shape == y.shape,
@@ -273,12 +290,12 @@ def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     return problems
 
 
-# --- what is collected -----------------------------------------------------------------------------------------------
+# --- collecting samples ----------------------------------------------------------------------------------------------
 
 
 def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
     """Returns all x and all y of a torch Dataset."""
-    # One that has a length is asked for each place: it may not say by itself where it ends.
+    # A Dataset with a length is read by index, because iterating over it may never end.
     sized = hasattr(pairs, "__len__") and hasattr(pairs, "__getitem__")
     xs: list[Array] = []
     ys: list[Array] = []
@@ -290,7 +307,7 @@ def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
     if not xs:
         raise ConfigError(f"{called} has no samples")
     problems = [
-        f"{called} has {what} of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}; make them alike"
+        f"{called} has {what} of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}; try: make them alike"
         for what, arrays in (("x", xs), ("y", ys))
         if len(shapes := {array.shape for array in arrays}) > 1
     ]
@@ -300,7 +317,7 @@ def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
 
 
 def _sample(value: Any) -> Array:
-    """Returns a tensor, picture or number as an array, channels last."""
+    """Returns a tensor, picture or number as an array, with channels last."""
     if not hasattr(value, "detach"):
         return np.asarray(value)
     array: Array = value.detach().cpu().numpy()

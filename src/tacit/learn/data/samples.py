@@ -1,4 +1,4 @@
-"""Data sets in one form: training samples and test samples of any kind."""
+"""Data sets in one form: training and test samples of any kind."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["images", "text", "ratings", "features"]
 
 
 class Samples(NamedTuple):
-    """Samples, one a row, and their labels."""
+    """Samples, one per row, and their labels."""
 
     x: NDArray[np.float64]
     y: NDArray[np.int64]
@@ -24,16 +24,13 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples as they are stored, one a row.
+    """Training and test samples as they are stored, one per row.
 
-    | kind | x | y |
-    | --- | --- | --- |
-    | images | (n, h, w) or (n, h, w, c), uint8, or floats that are taken as they are | (n,) labels |
-    | text | (n, length) tokens | (n, length) tokens: at each place the next one |
-    | ratings | (n, 2): user, item | (n,) numbers |
-    | features | (n, f) numbers | (n,) labels, or numbers |
+    | kind | x | y | | --- | --- | --- | | images | (n, h, w) or (n, h, w, c), uint8, or floats that are used unchanged
+    | (n,) labels | | text | (n, length) tokens | (n, length) tokens: at each place the next one | | ratings | (n, 2):
+    user, item | (n,) numbers | | features | (n, f) numbers | (n,) labels, or numbers |
 
-    A model is given what `inputs` makes of x.
+    Models receive the result of `inputs`, not x itself.
     """
 
     name: str
@@ -53,12 +50,12 @@ class Dataset:
     labels: tuple[str, ...] = ()
     """Names of the labels; for text, its characters; empty without names."""
     top: float = 255.0
-    """Pixel value that stands for 1."""
+    """Pixel value that is scaled to 1."""
     centre: tuple[float, ...] = ()
     spread: tuple[float, ...] = ()
     """Divisor of each channel or feature in `inputs`, after the centre is subtracted."""
     source: str = ""
-    """Hash of the whole set that these samples were drawn from; empty if they are all of it."""
+    """Hash of the whole data set, if these samples are a part of it; empty otherwise."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -72,7 +69,7 @@ class Dataset:
 
     @property
     def source_digest(self) -> str:
-        """Hash of the whole set, however many of its samples are used: what a ledger knows data by."""
+        """Hash of the whole data set, whatever part of it is used. Ledgers identify data by it."""
         return self.source or self.fingerprint
 
     def __str__(self) -> str:
@@ -82,13 +79,14 @@ class Dataset:
         return f"{self.name}: {len(self.x)} {what}{whose}, {len(self.x_test)} to be tested on{labels}"
 
     def inputs(self, x: Array) -> Array:
-        """Returns a model's inputs: images as (n, c, h, w) in 0..1 or centred, numbers as float32, else int64."""
+        """Returns a model's inputs: images as (n, c, h, w), scaled to 0..1 or standardised; numbers as float32, tokens
+        as int64."""
         if self.kind in ("text", "ratings"):
             return x.astype(np.int64, copy=False)
         channels = x
         if self.kind == "images":
             channels = x[:, np.newaxis] if x.ndim == 3 else np.moveaxis(x, 3, 1)
-        # One new array, in the order in which it will be read, whatever the order of what is stored.
+        # One new array in the order in which it will be read, whatever the order of the stored array.
         made = np.empty(channels.shape, np.float32)
         whole = self.kind == "images" and np.issubdtype(x.dtype, np.integer)
         np.divide(channels, np.float32(self.top if whole else 1), out=made, casting="unsafe")
@@ -99,12 +97,12 @@ class Dataset:
         return made
 
     def flat(self) -> Samples:
-        """Returns the samples to learn from as rows of float64, images in 0..1 and nothing centred."""
+        """Returns the training samples as rows of float64, with images scaled to 0..1 and nothing centred."""
         top = self.top if self.kind == "images" and np.issubdtype(self.x.dtype, np.integer) else 1.0
         return Samples(self.x.reshape(len(self.x), -1) / top, self.y)
 
     def subsample(self, train: int | None, test: int | None, rng: np.random.Generator) -> "Dataset":
-        """Samples at most `train` and `test` samples without replacement; None for all of them."""
+        """Samples at most `train` training and `test` test samples without replacement; None keeps all."""
         wrong = [
             f"at least 1 sample to {what}, not {count}"
             for what, count in (("learn from", train), ("be tested on", test))
@@ -114,7 +112,7 @@ class Dataset:
             raise ConfigError([f"{self.name} can be limited to {problem}" for problem in wrong])
 
         def draw(of: int, count: int | None) -> Indices:
-            # Both are drawn in any case, so that a limit on one sort does not change what is drawn of the other.
+            # Both are always drawn, so that a limit on one does not change which of the other are drawn.
             order = rng.permutation(of)
             return np.arange(of) if count is None or count >= of else np.sort(order[:count])
 
@@ -131,7 +129,8 @@ class Dataset:
         )
 
     def split_off_tests(self, share: float) -> "Dataset":
-        """Returns the same with test samples: of each owner's training samples, all but the given share."""
+        """Returns the data set with test samples: of each owner's samples, the given share is for training, the rest
+        for tests."""
         owner = np.zeros(len(self.x), np.int64) if self.owner is None else self.owner
         learnt = choose_training_samples(self.name, owner, share)
         return replace(
@@ -146,9 +145,10 @@ class Dataset:
 
 
 def choose_training_samples(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
-    """Chooses the training samples: round(share · n) of each owner's n, and at least one. The rest are test samples.
+    """Chooses the training samples: round(share · n) of each owner's n samples, and at least one. The rest are test
+    samples.
 
-    The choice looks random and is always the same for a name and a number of samples.
+    The choice is pseudorandom and depends only on the name and the number of samples.
     """
     if not 0 < share <= 1:
         raise ConfigError(f"the share of samples to learn from must be above 0 and at most 1, such as 0.8, not {share}")

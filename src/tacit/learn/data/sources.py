@@ -1,7 +1,7 @@
 """Source files of data sets: search, download and verification by SHA-256.
 
-A file is looked for in the folder `$TACIT_DATA`, then in the cache, and then, if its publisher offers it, downloaded
-into the cache. Nothing is read before its SHA-256 is known to be right.
+A file is searched for in the folder `$TACIT_DATA` and in the cache. Otherwise it is downloaded into the cache, if its
+publisher offers it. No file is read before its SHA-256 is verified.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ from tacit.learn.data.samples import Array
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0
-"""Seconds without a single byte after which a download is given up."""
+"""Seconds without data after which a download is abandoned."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file, known by its SHA-256."""
+    """One file, identified by its SHA-256."""
 
     name: str
     sha256: str
     size: int = 0
     url: str = ""
-    """Address of its publisher; empty if nobody offers the file as it is."""
+    """Address at the publisher; empty if the file is not offered in this form."""
     also: tuple[str, ...] = ()
     """SHA-256 of other files with the same content."""
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """Source of a data set: all files of one of several bundles with the same content."""
+    """Source of a data set: one of several bundles of files with the same content."""
 
     bundles: tuple[tuple[SourceFile, ...], ...]
     how: str = ""
@@ -51,19 +51,19 @@ class DataSource:
 
     @classmethod
     def of_files(cls, *files: SourceFile, how: str = "") -> "DataSource":
-        """Returns the source of data that are whole in any one of these files."""
+        """Returns the source of data that are complete in each of these files."""
         return cls(tuple((file,) for file in files), how)
 
 
 @dataclass(frozen=True)
 class FileFinder:
-    """Finds files, and downloads them if it may."""
+    """Finds files, and downloads them if that is allowed."""
 
     download: bool = True
     progress: Progress = ignore_progress
 
     def __call__(self, source: DataSource) -> list[Path]:
-        """Returns the paths of a bundle's files; raises ConfigError that says what to do if there are none."""
+        """Returns the paths of a bundle's files; raises ConfigError, with what to do, if none is complete."""
         for bundle in source.bundles:
             paths = [find_file(file) for file in bundle]
             there = [path for path in paths if path is not None]
@@ -94,7 +94,7 @@ def find_file(file: SourceFile) -> Path | None:
 def verify_file(path: Path, file: SourceFile) -> Path:
     """Returns the path if its file has the right SHA-256; raises ConfigError otherwise."""
     if (found := sha256(path)) not in (file.sha256, *file.also):
-        raise ConfigError(f"{path} has the SHA-256 {found}; put the file with {file.sha256} in its place")
+        raise ConfigError(f"{path} has the SHA-256 {found}; try: put the file with {file.sha256} in its place")
     return path
 
 
@@ -116,27 +116,30 @@ def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Pat
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The name of a file is not there before all of it is, whatever happens on the way.
+        # A file appears under its name only when it is complete, whatever happens before.
         handle, part = tempfile.mkstemp(dir=folder, prefix=f".{file.name}.", suffix=".part")
     except OSError as error:
-        raise ConfigError(f"{file.name} cannot be kept in {folder} ({_reason(error)}); {_elsewhere(file)}") from None
+        raise ConfigError(
+            f"{file.name} cannot be kept in {folder} ({_reason(error)}); try: {_elsewhere(file)}"
+        ) from None
     try:
         with os.fdopen(handle, "wb") as kept:
             found, length = _copy_download(file, kept.write, progress)
         if length < file.size:
             raise ConfigError(
-                f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; "
+                f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; try: "
                 f"try again, or {_elsewhere(file)}"
             )
         if length > file.size or found != file.sha256:
             what = f"is longer than {file.size} bytes" if length > file.size else f"has the SHA-256 {found}"
-            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; {_elsewhere(file)}")
+            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; try: {_elsewhere(file)}")
         os.replace(part, folder / file.name)
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is what was sent, too
+            error.close()  # The error holds the connection.
         raise ConfigError(
-            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); {_elsewhere(file)}"
+            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); try: "
+            f"{_elsewhere(file)}"
         ) from None
     finally:
         with suppress(OSError):
@@ -148,7 +151,7 @@ def _copy_download(file: SourceFile, write: Callable[[bytes], int], progress: Pr
     """Copies a download, at most one byte more than expected; returns its SHA-256 and length."""
     digest, length = hashlib.sha256(), 0
     progress(f"downloading {file.name}", 0, max(file.size, 1))
-    # Whatever is sent, it is used only if it is the right file.
+    # Any content may arrive; it is used only if it is the right file.
     with urllib.request.urlopen(file.url, timeout=TIMEOUT) as sent, suppress(http.client.IncompleteRead):  # noqa: S310
         while length <= file.size and (chunk := sent.read(min(CHUNK, file.size + 1 - length))):
             write(chunk)
@@ -164,30 +167,30 @@ def _reason(error: Exception) -> str:
 
 
 def _elsewhere(file: SourceFile) -> str:
-    """Says where to put a file by hand."""
+    """Returns where to put a file by hand."""
     return f"put the {file.name} with the SHA-256 {file.sha256} into {cache_folder()}, or set TACIT_DATA to its folder"
 
 
 def _missing(source: DataSource) -> str:
-    """Says which files are not there, what they must be, and where to put them."""
+    """Returns which files are missing, their SHA-256, and where to put them."""
     bundles = [
         " and ".join(f"{file.name} (SHA-256 {file.sha256})" for file in bundle)
         + (f" from {' and '.join(file.url for file in bundle)}" if all(file.url for file in bundle) else "")
         for bundle in source.bundles
     ]
     names = " or ".join(" and ".join(file.name for file in bundle) for bundle in source.bundles)
-    how = f"; {source.how}" if source.how else ""
+    how = f" ({source.how})" if source.how else ""
     return (
-        f"there is no {names}; put {', or '.join(bundles)}, into {cache_folder()}, "
-        f"or set TACIT_DATA to the folder that holds it{how}"
+        f"{names} is missing{how}; try: put {', or '.join(bundles)}, into {cache_folder()}, "
+        f"or set TACIT_DATA to the folder that holds it"
     )
 
 
 def map_arrays(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence[str]) -> list[Array]:
     """Maps arrays of a file into memory, from a copy that is unpacked once into the cache.
 
-    Unpacking 184 MB of images takes seconds; mapping them is cheap and shared by the processes of a run. Without disk
-    space for a copy they are unpacked each time.
+    Unpacking 184 MB of images takes seconds. Mapping them is fast, and the processes of a run share the memory. Without
+    disk space for the copy, the arrays are unpacked each time.
     """
     folder = cache_folder() / "unpacked" / sha256(path)[:16]
     with suppress(OSError, ValueError, EOFError):
@@ -199,7 +202,7 @@ def map_arrays(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequ
         try:
             for name in names:
                 np.save(Path(part) / f"{name}.npy", arrays[name], allow_pickle=False)
-            shutil.rmtree(folder, ignore_errors=True)  # what could not be mapped
+            shutil.rmtree(folder, ignore_errors=True)  # A folder that could not be mapped.
             os.replace(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)

@@ -21,8 +21,8 @@ def iid(count: int, parties: int, rng: np.random.Generator) -> list[Indices]:
 def shards(y: Array, parties: int, per_party: int, rng: np.random.Generator) -> list[Indices]:
     """Returns the samples of each party: `per_party` random chunks of the samples sorted by label.
 
-    Chunks are equally large, but for one sample, and there are exactly as many as are given out. With two of them a
-    party has at most four labels as long as no chunk is larger than the rarest label (paper 004, 4.3).
+    The number of chunks equals the number given out. Their sizes differ by at most one sample. With two chunks a party
+    has at most four labels, if no chunk is larger than the rarest label (paper 004, 4.3).
     """
     _check_labels(y)
     _check(len(y), parties)
@@ -30,7 +30,7 @@ def shards(y: Array, parties: int, per_party: int, rng: np.random.Generator) -> 
         raise ConfigError(
             f"{len(y)} samples give {parties} parties 1 to {len(y) // parties} chunks each, not {per_party}"
         )
-    # Samples of a label come in random order, so that what a chunk has of it does not depend on how they were stored.
+    # Samples of one label are shuffled, so that the content of a chunk does not depend on the stored order.
     shuffled = rng.permutation(len(y))
     chunks = np.array_split(shuffled[np.argsort(y[shuffled], kind="stable")], parties * per_party)
     dealt = rng.permutation(len(chunks)).reshape(parties, per_party)
@@ -38,10 +38,10 @@ def shards(y: Array, parties: int, per_party: int, rng: np.random.Generator) -> 
 
 
 def dirichlet(y: Array, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    """Returns the samples of each party, each label spread over the parties in Dirichlet(alpha) proportions.
+    """Returns the samples of each party, with each label spread over the parties in Dirichlet(alpha) proportions.
 
-    A small alpha gives every party a few labels of its own, a large one the same mix to all. Every party gets at least
-    one sample: those that drew none are given one by the party that has most.
+    A small alpha gives every party a few labels of its own; a large one gives all parties the same mix. A party that
+    drew no sample gets one from the party with the most, so that every party has at least one.
     """
     _check_labels(y)
     _check(len(y), parties)
@@ -63,18 +63,18 @@ def dirichlet(y: Array, parties: int, alpha: float, rng: np.random.Generator) ->
 def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> list[Indices]:
     """Returns the samples of each party: those of one owner or, if there are more owners than parties, of several.
 
-    With as many parties as owners the first party is the first owner, and so on. Otherwise owners are given out one by
-    one, the one with most samples first, each to the party that has fewest samples so far; chance decides only between
-    owners, and parties, with equally many.
+    With as many parties as owners, the first party is the first owner, and so on. Otherwise owners are assigned one by
+    one in descending order of samples, each to the party with the fewest samples so far. Only ties are decided at
+    random.
     """
     if owner is None:
-        raise ConfigError("nobody owns the samples of this set; split it as iid, shards or dirichlet")
+        raise ConfigError("nobody owns the samples of this set; try: split it as iid, shards or dirichlet")
     _check(len(owner), parties)
     names, whose, counts = np.unique(owner, return_inverse=True, return_counts=True)
     if parties > len(names):
         raise ConfigError(
-            f"{len(names)} owners cannot be {parties} parties; take at most {len(names)}, or split the set as iid, "
-            "shards or dirichlet"
+            f"{len(names)} owners cannot be {parties} parties; try: "
+            f"take at most {len(names)}, or split the set as iid, shards or dirichlet"
         )
     if parties == len(names):
         return [np.flatnonzero(whose == place) for place in range(parties)]
@@ -84,16 +84,16 @@ def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> lis
     for place in order:
         party[place] = held.argmin()
         held[party[place]] += counts[place]
-    # Which party comes first would otherwise follow from who owns most.
+    # Otherwise the order of parties would follow from the owners' numbers of samples.
     numbers = rng.permutation(parties)
     return [np.flatnonzero(numbers[party][whose] == number) for number in range(parties)]
 
 
 def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
-    """Returns a given split, sorted; raises ConfigError if it is no split of `count` samples."""
+    """Returns a given split, sorted; raises ConfigError if it is not a split of `count` samples."""
     made = [np.sort(np.asarray(part, np.int64).ravel()) for part in parts]
     problems = [
-        f"party {party} has no samples; give it some, or take fewer parties"
+        f"party {party} has no samples; try: give it some, or take fewer parties"
         for party, part in enumerate(made)
         if not len(part)
     ]
@@ -113,7 +113,7 @@ def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
 
 
 def label_table(y: Array, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
-    """Counts the samples of each label at each party, one row a party; a single column if y is a number."""
+    """Counts the samples of each label at each party, one row per party. If y is a number, there is a single column."""
     if not classes:
         return np.array([[len(part)] for part in parts], np.int64)
     return np.array([np.bincount(y[part].ravel(), minlength=classes) for part in parts], np.int64)
@@ -126,7 +126,7 @@ def _check(count: int, parties: int) -> None:
         raise ConfigError(
             f"{format_count(count, 'sample')} can be split among 1 to "
             f"{format_count(count, 'party', 'parties')}, not {parties:,}"
-            + "; take fewer parties, or more samples"
+            + "; try: take fewer parties, or more samples"
             * (parties > count)
         )
 
@@ -134,4 +134,6 @@ def _check(count: int, parties: int) -> None:
 def _check_labels(y: Array) -> None:
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         what = "a label at every place" if y.ndim != 1 else "numbers in place of labels"
-        raise ConfigError(f"these samples have {what}, so they cannot be split by label; split them as iid or by owner")
+        raise ConfigError(
+            f"these samples have {what}, so they cannot be split by label; try: split them as iid or by owner"
+        )

@@ -8,14 +8,15 @@ from tacit.learn.models.numpy_models import DescentStep, NumpyModel, clip_factor
 
 
 class Factorization(NumpyModel):
-    """Matrix factorization: the rating of an item by a user is the product of their factors, and the loss (z − y)².
+    """Matrix factorization: a rating is the product of the factors of a user and an item, and the loss is (z − y)².
 
-    What paper 004 states is 206,680 parameters for 610 users and 9724 items of MovieLens: 20 for each. That is 20
-    factors without biases, our choice, or 19 and a bias each (`factors=19, biases=True`). It starts from factors whose
-    products lie around the middle of the scale, `centre`, with a standard deviation of 0.1 on each factor: without
-    biases, factors around zero have next to no slope to go along.
+    Paper 004 states 206,680 parameters for the 610 users and 9724 items of MovieLens, which is 20 for each. This class
+    uses 20 factors without biases, or 19 and a bias (`factors=19, biases=True`). Initial factors are chosen so that
+    their products lie around the middle of the scale, `centre`, with a standard deviation of 0.1 per factor. Without
+    biases, factors around zero have almost no gradient.
 
-    Only the factors that a batch names are read and written, so a step takes no longer if there are more users.
+    A step reads and writes only the factors of users and items in the batch, so its time does not depend on their
+    number.
     """
 
     classes = 0
@@ -28,7 +29,7 @@ class Factorization(NumpyModel):
         self.biases, self.layout = biases, make_layout(shapes)
 
     def initial(self, rng: np.random.Generator) -> Floats:
-        """Returns the vector that everybody starts from."""
+        """Returns the initial vector, the same for every party."""
         count = (self.users + self.items) * self.factors
         vector = np.zeros(self.parameters, np.float32)
         vector[:count] = rng.normal(np.sqrt(max(self.centre, 0) / self.factors), 0.1, count)
@@ -40,12 +41,12 @@ class Factorization(NumpyModel):
         """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
 
         Args:
-            matrix: Models, one party a row.
+            matrix: Models, one per row.
             x: Inputs of each party's batch.
             y: Targets of each party's batch.
             weights: Weight of each sample; they sum to 1 for each party.
-            out: Where the gradients are written, one party a row.
-            clip: Largest norm of a single sample's gradient; unlimited if None.
+            out: Receives the gradients, one party per row.
+            clip: Largest norm of a single sample's gradient; None for no limit.
         """
         losses, places, values = self._backward(matrix, x, y, weights, clip)
         out[...] = 0
@@ -53,7 +54,7 @@ class Factorization(NumpyModel):
         return losses
 
     def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
-        """Takes one step of plain descent in place, and returns the losses before it."""
+        """Takes one step of plain gradient descent in place, and returns the losses before it."""
         losses, places, values = self._backward(matrix, x, y, weights, step.clip)
         if step.keep != 1:
             matrix *= step.keep
@@ -62,18 +63,19 @@ class Factorization(NumpyModel):
         return losses
 
     def outputs(self, matrix: Array, x: Array) -> Array:
-        """Returns what models say of the same samples."""
+        """Returns the predictions of models for the same samples."""
         return self._predict_ratings(matrix, np.broadcast_to(x, (len(matrix), *x.shape)))[0]
 
     def losses(self, outputs: Array, y: Array) -> Array:
-        """Returns the loss of each sample, given what a model said of it."""
+        """Returns the loss of each sample, given a model's predictions."""
         found: Array = np.square(outputs - y)
         return found
 
     def _predict_ratings(self, matrix: Array, x: Array) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-        """Returns ratings, the factors that they are products of, and the places of these in the flat matrix."""
+        """Returns predicted ratings, the factors that they are products of, and the places of the factors in the flat
+        matrix."""
         rows = np.arange(len(matrix))[:, np.newaxis, np.newaxis] * matrix.shape[1]
-        # An item's factors come behind those of all users.
+        # The factors of items follow those of all users.
         starts = rows + (x + np.array([0, self.users])) * self.factors
         places = starts[..., np.newaxis] + np.arange(self.factors)
         numbers = matrix.reshape(-1)
@@ -90,7 +92,7 @@ class Factorization(NumpyModel):
     def _backward(
         self, matrix: Array, x: Array, y: Array, weights: Array, clip: float | None
     ) -> tuple[Array, NDArray[np.int64], Array]:
-        """Returns the losses, and the gradient as values and their places in the flat matrix. Places may repeat."""
+        """Returns the losses, and the gradient as values with their places in the flat matrix. Places may repeat."""
         z, u, v, places = self._predict_ratings(matrix, x)
         z -= y
         losses = np.einsum("pb,pb,pb->p", z, z, weights)
@@ -99,7 +101,9 @@ class Factorization(NumpyModel):
         if clip is not None:
             lengths = np.square(slope) * (square_lengths(u, 2) + square_lengths(v, 2) + 2 * self.biases)
             factors *= clip_factors(lengths, clip)
-        values = np.stack([v, u], axis=2)  # a user's factors move along the item's, and the other way round
+        values = np.stack(
+            [v, u], axis=2
+        )  # The gradient of a user's factors is a multiple of the item's factors, and vice versa.
         values *= factors[..., np.newaxis, np.newaxis]
         if not self.biases:
             return losses, places.reshape(-1), values.reshape(-1)

@@ -1,4 +1,4 @@
-"""Interface of models: a model is one vector, and operations work on many such vectors at once."""
+"""Interface of models: a model is one vector, and operations apply to many such vectors at once."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Score:
-    """Quality of a model on samples."""
+    """Quality of a model on some samples."""
 
     loss: float
     """Training objective: the mean loss over samples, plus the model's penalty."""
@@ -39,7 +39,7 @@ class ScoreSums:
     squares: float = 0.0
 
     def score(self, classes: int, more: float = 0.0) -> Score:
-        """Returns the score; `more` is added to the loss, such as a penalty."""
+        """Returns the score. `more`, such as a penalty, is added to the loss."""
         loss = self.losses / self.samples + more
         if classes:
             return Score(loss, accuracy=self.right / self.answers)
@@ -47,10 +47,10 @@ class ScoreSums:
 
 
 class Model(ABC):
-    """A model whose numbers are one vector, of float32, laid out as `layout` says.
+    """A model whose numbers form one vector of float32, arranged as `layout` says.
 
-    Numbers that are trained come first. Behind them are those that are averaged like the others but never touched by a
-    gradient, such as the running means of a batch norm.
+    Trained numbers come first. They are followed by numbers that are averaged like the others but have no gradient,
+    such as the running means of a batch norm.
     """
 
     name: str
@@ -77,13 +77,13 @@ class Model(ABC):
         """Scores the models in some rows of a matrix, on samples as `Dataset.inputs` gives them."""
 
     def describe(self) -> bytes:
-        """Returns what tells this model from others besides the numbers of its vector: kind, layout and options."""
+        """Returns bytes that identify the model apart from the numbers in its vector: kind, layout and options."""
         options = {name: value for name, value in vars(self).items() if isinstance(value, str | int | float | bool)}
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return repr((kind, self.layout.entries, sorted(options.items()))).encode()
 
     def digest(self, start: Floats) -> str:
-        """Returns the hash of the model and of the vector that everybody starts from."""
+        """Returns the hash of the model and of its initial vector."""
         found = hashlib.sha256(self.describe())
         found.update(np.ascontiguousarray(start).view(np.uint8).data)
         return found.hexdigest()
@@ -95,13 +95,13 @@ class Model(ABC):
 
 def make_layout(shapes: Mapping[str, tuple[int, ...]]) -> Layout:
     """Returns the layout of arrays with these names and shapes, in order, as float32."""
-    # One number stands for each array, so that nothing is allocated.
+    # One number stands for each array, so that no array is allocated.
     one = np.zeros((), np.float32)
     return Layout.of({name: np.broadcast_to(one, shape) for name, shape in shapes.items()})
 
 
 def slots(layout: Layout) -> dict[str, slice]:
-    """Returns where in the vector each array is."""
+    """Returns the slice of each array in the vector."""
     found, start = {}, 0
     for entry in layout.entries:
         found[entry.name] = slice(start, start + entry.size)

@@ -1,10 +1,10 @@
-"""Models in plain NumPy whose steps are taken for many parties at once, over one (parties × parameters) matrix.
+"""Models in plain NumPy that take a step for many parties at once, on one (parties × parameters) matrix.
 
-The backward pass is written by hand. A product of matrices is one call for all parties, or goes straight into the
-matrix (BLAS: W ← βW − η aᵀδ), so that a step of plain descent makes no gradient at all. Nothing that is computed for
-one party depends on another's numbers: a party whose loss overflows spoils nobody else's.
+The backward pass is written by hand. A matrix product is one call for all parties, or is accumulated directly into the
+matrix (BLAS: W ← βW − η aᵀδ), so that a step of plain descent stores no gradient. No party's result depends on another
+party's numbers, so an overflow at one party affects no other.
 
-Everything goes by the type of the matrix, so that in float64 the same code can be checked to the last digits.
+All computations use the type of the matrix, so the same code can be checked in float64 at full precision.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, mak
 Head: TypeAlias = Literal["softmax", "logistic", "squares"]
 
 SAMPLES = 256
-"""Samples in a test batch: 256 images of MNIST fit in a core's cache."""
+"""Samples per test batch: 256 images of MNIST fit into a core's cache."""
 
 
 class DescentStep(NamedTuple):
@@ -28,7 +28,7 @@ class DescentStep(NamedTuple):
 
     rate: float
     keep: float = 1.0
-    """Factor on every entry before the gradient is subtracted: 1 − η · weight decay."""
+    """Factor of every entry before the gradient is subtracted: 1 − η · weight decay."""
     clip: float | None = None
     """Largest norm of a sample's gradient."""
 
@@ -36,8 +36,8 @@ class DescentStep(NamedTuple):
 class NumpyModel(Model):
     """A model whose gradients are computed for many parties at once.
 
-    Samples come as (parties, batch, …). Their weights sum to 1 for each party; a party with fewer samples than the
-    others has some of weight 0, whatever they are.
+    Samples have the shape (parties, batch, …). Their weights sum to 1 for each party. A party with fewer samples than
+    the others is filled up with samples of weight 0.
     """
 
     l2: float = 0.0
@@ -52,39 +52,40 @@ class NumpyModel(Model):
         A penalty belongs to no sample and is added after clipping.
 
         Args:
-            matrix: Models, one party a row.
+            matrix: Models, one per row.
             x: Inputs of each party's batch.
             y: Targets of each party's batch.
             weights: Weight of each sample; they sum to 1 for each party.
-            out: Where the gradients are written, one party a row.
-            clip: Largest norm of a single sample's gradient; unlimited if None.
+            out: Receives the gradients, one party per row.
+            clip: Largest norm of a single sample's gradient; None for no limit.
         """
 
     @abstractmethod
     def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
-        """Takes one step of plain descent in place, and returns the losses before it."""
+        """Takes one step of plain gradient descent in place, and returns the losses before it."""
 
     @abstractmethod
     def outputs(self, matrix: Array, x: Array) -> Array:
-        """Returns what models say of the same samples, (batch, …): (parties, batch), or (parties, batch, classes)."""
+        """Returns predictions for the same samples, (batch, …): of shape (parties, batch), or (parties, batch,
+        classes)."""
 
     @abstractmethod
     def losses(self, outputs: Array, y: Array) -> Array:
-        """Returns the loss of each sample, given what a model said of it. May write into what is given."""
+        """Returns the loss of each sample, given the predictions. May overwrite its arguments."""
 
     def grade(self, outputs: Array, y: Array) -> Array:
-        """Returns which labels are correct or, for regression, the errors."""
+        """Returns which predicted labels are correct; for regression, the errors."""
         return outputs.argmax(axis=-1) == y if self.classes else outputs - y
 
     def penalties(self, matrix: Array) -> Array:
-        """Returns what each party's loss has beside its samples."""
+        """Returns the part of each party's loss that does not depend on samples."""
         found: Array = self.l2 / 2 * np.einsum("pd,pd->p", matrix, matrix)
         return found
 
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
-        """Returns how good the models in some rows of a matrix are."""
+        """Returns the scores of the models in some rows of a matrix."""
         found, y = [ScoreSums() for _ in rows], np.asarray(y, np.int64 if self.classes else None)
-        with np.errstate(all="ignore"):  # of models that have diverged too
+        with np.errstate(all="ignore"):  # Models that have diverged are tested too.
             for start in range(0, len(y), SAMPLES):
                 some, truth = x[start : start + SAMPLES], y[start : start + SAMPLES]
                 for tally, row in zip(found, rows, strict=True):
@@ -101,7 +102,7 @@ class NumpyModel(Model):
 
 @dataclass(frozen=True)
 class Layer:
-    """Where a layer's weights, (outs × ins), and its biases are in the vector."""
+    """Places of a layer's weights, (outs × ins), and biases in the vector."""
 
     ins: int
     outs: int
@@ -114,13 +115,13 @@ class Layer:
 
 
 class Dense(NumpyModel):
-    """Layers of weights with ReLU between them: softmax, linear and logistic regression have one, an MLP more.
+    """Dense layers with ReLU between them. Softmax, linear and logistic regression have one layer, an MLP has more.
 
-    Losses are those of the head: cross-entropy over classes ("softmax") or between two ("logistic"), or (z − y)²
-    ("squares"; paper 001's l = a (w − w*)² + b has no ½ either).
+    The head determines the loss: cross-entropy over classes ("softmax") or between two classes ("logistic"), or (z −
+    y)² ("squares"; paper 001's l = a (w − w*)² + b has no ½ either).
 
-    Behind the first layer arrays are (parties, units, batch): so all products, and sums over classes, go along what
-    lies together in memory.
+    After the first layer arrays have the shape (parties, units, batch), so that products and sums over classes run
+    along contiguous memory.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Dense(NumpyModel):
         self.name, self.head, self.l2 = name, head, l2
         self.classes = {"softmax": sizes[-1], "logistic": 2, "squares": 0}[head]
         self.positive = np.array(positive)
-        """The labels that logistic regression takes for 1."""
+        """The labels that logistic regression treats as 1."""
         deep = len(sizes) > 2
         shapes: dict[str, tuple[int, ...]] = {}
         for number, (ins, outs) in enumerate(pairwise(sizes), 1):
@@ -152,10 +153,10 @@ class Dense(NumpyModel):
         ]
 
     def initial(self, rng: np.random.Generator) -> Floats:
-        """Returns the vector that everybody starts from.
+        """Returns the initial vector, the same for every party.
 
-        With one layer the loss is convex, and zeros are as good a start as any. With more, weights are normal with
-        variance 2/ins (He et al. 2015), and biases zero.
+        With one layer the loss is convex, so zeros are a good start. With more layers, weights are normal with variance
+        2/ins (He et al. 2015), and biases are zero.
         """
         vector = np.zeros(self.parameters, np.float32)
         if len(self._layers) > 1:
@@ -170,12 +171,12 @@ class Dense(NumpyModel):
         """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
 
         Args:
-            matrix: Models, one party a row.
+            matrix: Models, one per row.
             x: Inputs of each party's batch.
             y: Targets of each party's batch.
             weights: Weight of each sample; they sum to 1 for each party.
-            out: Where the gradients are written, one party a row.
-            clip: Largest norm of a single sample's gradient; unlimited if None.
+            out: Receives the gradients, one party per row.
+            clip: Largest norm of a single sample's gradient; None for no limit.
         """
         losses, ins, slopes = self._backward(matrix, x, y, weights, clip)
         for layer, a, delta in zip(self._layers, ins, slopes, strict=True):
@@ -187,8 +188,8 @@ class Dense(NumpyModel):
         return losses
 
     def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
-        """Takes one step of plain descent in place, and returns the losses before it."""
-        from scipy.linalg.blas import dgemm, sgemm  # a quarter of the time that `import tacit` took
+        """Takes one step of plain gradient descent in place, and returns the losses before it."""
+        from scipy.linalg.blas import dgemm, sgemm  # This import took a quarter of the time of `import tacit`.
 
         losses, ins, slopes = self._backward(matrix, x, y, weights, step.clip)
         gemm: Any = sgemm if matrix.dtype == np.float32 else dgemm
@@ -196,8 +197,9 @@ class Dense(NumpyModel):
         for layer, a, delta in zip(self._layers, ins, slopes, strict=True):
             w, first = layer.of(matrix), layer is self._layers[0]
             for i in range(len(matrix)):
-                # BLAS goes by columns, so this is Wᵀ ← βWᵀ − η a δᵀ, in place. What goes into the first layer are the
-                # samples, a row each, and so by columns what it should be; the others have to be turned.
+                # BLAS is column-major, so this is Wᵀ ← βWᵀ − η a δᵀ, in place. The inputs of the first layer are the
+                # samples, one per row, which are the right columns for BLAS. The inputs of the other layers must be
+                # transposed.
                 gemm(-step.rate, a[i] if first else a[i].T, delta[i].T, keep, w[i].T, trans_a=not first, overwrite_c=1)
             if layer.bias is not None:
                 bias = matrix[:, layer.bias]
@@ -207,16 +209,16 @@ class Dense(NumpyModel):
         return losses
 
     def outputs(self, matrix: Array, x: Array) -> Array:
-        """Returns what models say of the same samples."""
+        """Returns the predictions of models for the same samples."""
         said = self._forward(matrix, x.reshape(1, len(x), -1))[-1]
         return said.transpose(0, 2, 1) if self.head == "softmax" else said[:, 0]
 
     def losses(self, outputs: Array, y: Array) -> Array:
-        """Returns the loss of each sample, given what a model said of it."""
+        """Returns the loss of each sample, given the predictions."""
         found: Array
         if self.head == "softmax":
             top = outputs.max(axis=-1)
-            outputs -= top[..., np.newaxis]  # without its largest score a row cannot overflow
+            outputs -= top[..., np.newaxis]  # Without its largest score a row cannot overflow.
             picked = np.take_along_axis(outputs, np.broadcast_to(y, top.shape)[..., np.newaxis], axis=-1)
             found = np.log(np.exp(outputs, out=outputs).sum(axis=-1)) - picked[..., 0]
         elif self.head == "logistic":
@@ -226,7 +228,7 @@ class Dense(NumpyModel):
         return found
 
     def grade(self, outputs: Array, y: Array) -> Array:
-        """Returns which labels are correct or, for regression, the errors."""
+        """Returns which predicted labels are correct; for regression, the errors."""
         if self.head != "logistic":
             return super().grade(outputs, y)
         right: Array = (outputs > 0) == np.isin(y, self.positive)
@@ -235,7 +237,7 @@ class Dense(NumpyModel):
     # --- forward and back ------------------------------------------------------------------------------------------
 
     def _forward(self, matrix: Array, x: Array) -> list[Array]:
-        """Returns what goes into each layer, and what comes out of the last: (parties, units, batch)."""
+        """Returns the input of each layer and the output of the last one: (parties, units, batch)."""
         passed = [x.transpose(0, 2, 1)]
         for layer in self._layers:
             z = np.matmul(layer.of(matrix), passed[-1])
@@ -249,9 +251,9 @@ class Dense(NumpyModel):
     def _backward(
         self, matrix: Array, x: Array, y: Array, weights: Array, clip: float | None
     ) -> tuple[Array, list[Array], list[Array]]:
-        """Returns the losses and, for each layer, a and δ: the gradient is the sum of δ ⊗ a over samples."""
+        """Returns the losses and, for each layer, a and δ: its gradient is the sum of δ ⊗ a over samples."""
         *ins, z = self._forward(matrix, x.reshape(*x.shape[:2], -1))
-        losses = np.einsum("pb,pb->p", self._slope(z, y), weights)  # z is the slope from here on
+        losses = np.einsum("pb,pb->p", self._slope(z, y), weights)  # From here on, z holds the derivative of the loss.
         if self.l2:
             losses += self.penalties(matrix)
         if clip is None:
@@ -272,13 +274,13 @@ class Dense(NumpyModel):
         return losses, ins, slopes
 
     def _slope(self, z: Array, y: Array) -> Array:
-        """Returns the loss of each sample, (parties, batch), and puts its derivative in the place of z."""
+        """Returns the loss of each sample, (parties, batch), and overwrites z with the derivative."""
         losses: Array
         if self.head == "softmax":
             parties, classes, batch = z.shape
             places = (np.arange(parties)[:, np.newaxis] * classes + y) * batch + np.arange(batch)
             scores = flat_view(z)
-            z -= z.max(axis=1, keepdims=True)  # without its largest score a sample cannot overflow
+            z -= z.max(axis=1, keepdims=True)  # Without its largest score a sample cannot overflow.
             losses = -scores[places]
             np.exp(z, out=z)
             sums = z.sum(axis=1)
@@ -288,7 +290,7 @@ class Dense(NumpyModel):
         elif self.head == "logistic":
             truth, score = np.isin(y, self.positive), z[:, 0]
             losses = np.logaddexp(0, score) - truth * score
-            # 1/(1 + e⁻ᶻ), by way of tanh, which cannot overflow.
+            # 1/(1 + e⁻ᶻ), computed with tanh, which cannot overflow.
             score *= 0.5
             np.tanh(score, out=score)
             score += 1
@@ -302,19 +304,19 @@ class Dense(NumpyModel):
 
 
 def flat_view(matrix: Array) -> Array:
-    """Returns the numbers of a matrix as a view, to be written through."""
+    """Returns a flat view of a matrix, through which it can be written."""
     if not matrix.flags.c_contiguous:
         raise ValueError("rows must lie one behind the other")
     return matrix.reshape(-1)
 
 
 def square_lengths(vectors: Array, axis: int) -> Array:
-    """Returns the squared lengths of vectors along the axis 1 or 2, for each party and sample."""
+    """Returns the squared lengths of vectors along axis 1 or 2, for each party and sample."""
     lengths: Array = np.einsum("pib,pib->pb" if axis == 1 else "pbi,pbi->pb", vectors, vectors)
     return lengths
 
 
 def clip_factors(squared: Array, clip: float) -> Array:
-    """Returns what to multiply vectors by, given their squared lengths, so that none is longer than `clip`."""
+    """Returns the factors that shorten vectors to a length of at most `clip`, given their squared lengths."""
     factors: Array = clip / np.maximum(np.sqrt(squared), clip)
     return factors

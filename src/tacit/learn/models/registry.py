@@ -1,18 +1,14 @@
-"""Registry of models by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
+"""Registry of models by name, and PyTorch modules of the user: `build("softmax", data)`, `build(MyModule(), data)`.
 
-| name | what | of |
-| --- | --- | --- |
-| softmax, mlp | regression over classes; the same with hidden layers (128 units unless set) | anything but text |
-| linear | linear regression, (z − y)² | numbers |
-| logistic | L2-regularised logistic regression, two classes (paper 003) | labels |
-| factorization | matrix factorization, 20 factors (paper 004) | ratings |
-| femnist-cnn, gru, resnet-18 | paper 000's | images, text, images |
-| resnet | a small network of ResNet-18's family, `widths` and `blocks` | images |
-| lenet | paper 002's | images |
-| gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
+| name | model | data | | --- | --- | --- | | softmax, mlp | regression over classes; the same with hidden layers (128
+units by default) | anything but text | | linear | linear regression, (z − y)² | numbers | | logistic | L2-regularised
+logistic regression, two classes (paper 003) | labels | | factorization | matrix factorization, 20 factors (paper 004) |
+ratings | | femnist-cnn, gru, resnet-18 | networks of paper 000 | images, text, images | | resnet | a small network of
+ResNet-18's family, `widths` and `blocks` | images | | lenet | network of paper 002 | images | | gn-lenet, celeba-cnn |
+networks of paper 004, with 89,834 and 30,242 parameters | images |
 
-Those of the first four lines are NumPy (`numpy_models.py`), the rest is PyTorch (`paper_networks.py`), and so is your
-own.
+The models of the first four rows use NumPy (`numpy_models.py`). The others, and the user's own, use PyTorch
+(`paper_networks.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -42,26 +38,28 @@ def softmax(data: Dataset) -> Model:
 def mlp(data: Dataset, *, hidden: Sequence[int] = (128,)) -> Model:
     """Returns a perceptron with hidden layers of those sizes."""
     if not hidden or min(hidden) < 1:
-        raise ConfigError(f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; use [128]")
+        raise ConfigError(
+            f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; try: use [128]"
+        )
     return Dense("mlp", (_features(data, "mlp"), *hidden, _classes(data, "mlp")), "softmax")
 
 
 def linear(data: Dataset, *, bias: bool = True) -> Model:
     """Returns linear regression."""
     if data.classes:
-        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; use softmax")
+        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; try: use softmax")
     return Dense("linear", (_features(data, "linear"), 1), "squares", bias=bias)
 
 
 def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), bias: bool = True) -> Model:
-    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that it is λ-strongly convex.
+    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that the loss is λ-strongly convex.
 
-    Labels in `positive` are one class and all others the other; of two labels, 1 is positive unless set.
+    Labels in `positive` form one class and all others the other. Of two labels, 1 is positive by default.
     """
     classes, problems = _classes(data, "logistic"), []
     if not positive and classes != 2:
         problems.append(
-            f"logistic tells two classes apart, and {data.name} has {classes}; use softmax, or set positive"
+            f"logistic separates two classes, and {data.name} has {classes}; try: use softmax, or set positive"
         )
     if positive and not set(positive) < set(range(classes)):
         problems.append(f"positive must be some of the labels 0 to {classes - 1} but not all, not {list(positive)}")
@@ -82,9 +80,11 @@ def factorization(
     items: int | None = None,
     centre: float | None = None,
 ) -> Model:
-    """Returns matrix factorization; users, items and the middle of the scale are those of the data unless set."""
+    """Returns matrix factorization. Users, items and the middle of the scale are those of the data by default."""
     if data.kind != "ratings":
-        raise ConfigError(f"factorization learns ratings, and {data.name} has {data.kind}; use movielens, or softmax")
+        raise ConfigError(
+            f"factorization learns ratings, and {data.name} has {data.kind}; try: use movielens, or softmax"
+        )
     seen = np.concatenate([data.x, data.x_test]).max(axis=0) + 1
     middle = (float(data.y.min()) + float(data.y.max())) / 2 if centre is None else centre
     problems = [
@@ -116,10 +116,20 @@ MODELS: dict[str, Callable[..., Any]] = {**NUMPY_MODELS, **NETWORKS}
 
 
 def build(source: Any, data: Dataset, **options: Any) -> Model:
-    """Returns a model for data: one of `MODELS` by its name, or a PyTorch module of your own, or what makes one.
+    """Returns a model for the given data.
 
-    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `TorchModel`). Raises
-    ConfigError if there is no such model or option, or if it does not fit the data.
+    Args:
+        source: A name in `MODELS`, a PyTorch module, or a callable that returns one.
+        data: The data set.
+        options: Options of the named model; for a module, `loss` and `name` (see `TorchModel`).
+
+    Raises:
+        ConfigError: If there is no such model or option, or if the model does not fit the data.
+
+    >>> from tacit.learn.data.datasets import load
+    >>> from tacit.learn.models.registry import build
+    >>> build("softmax", load("digits")).parameters
+    650
     """
     if not isinstance(source, str):
         if not callable(source):
@@ -140,7 +150,7 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
 
 
 def check_name(name: str, options: dict[str, Any]) -> None:
-    """Raises ConfigError if there is no model of that name, or if it lacks an option."""
+    """Raises ConfigError if there is no model of that name, or if it does not have an option."""
     option_text.check_name("model", name, MODELS)
     _check_options(options, tuple(signature(MODELS[name]).parameters)[1:], name)
 
@@ -157,11 +167,11 @@ def _features(data: Dataset, name: str) -> int:
     """Returns the number of features of a sample."""
     if data.kind not in ("images", "features"):
         better = "gru" if data.kind == "text" else "factorization"
-        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; use {better}")
+        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; try: use {better}")
     return int(np.prod(data.x.shape[1:]))
 
 
 def _classes(data: Dataset, name: str) -> int:
     if not data.classes:
-        raise ConfigError(f"{name} tells classes apart, and {data.name} has none; use linear")
+        raise ConfigError(f"{name} is a classifier, and {data.name} has none; try: use linear")
     return data.classes

@@ -17,13 +17,13 @@ ModelArrays: TypeAlias = dict[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Softmax:
-    """Softmax regression. Models go in and come out as dicts of arrays, and none is kept or changed in place."""
+    """Softmax regression. Models are dicts of arrays as arguments and results; none is stored or changed in place."""
 
     classes: int
     features: int
 
     def initial(self) -> ModelArrays:
-        """Returns the model that all parties start from. It is convex, so zeros are as good a start as any."""
+        """Returns the initial model of all parties. The loss is convex, so zeros are a good start."""
         return {"weights": np.zeros((self.features, self.classes)), "bias": np.zeros(self.classes)}
 
     def loss_and_gradient(
@@ -31,7 +31,7 @@ class Softmax:
     ) -> tuple[float, ModelArrays]:
         """Returns the mean cross-entropy over the samples, and its gradient."""
         scores = x @ model["weights"] + model["bias"]
-        # Without its largest score a row cannot overflow, and its probabilities stay the same.
+        # Without its largest score a row cannot overflow; its probabilities stay the same.
         scores -= scores.max(axis=1, keepdims=True)
         probabilities = np.exp(scores)
         sums = probabilities.sum(axis=1, keepdims=True)
@@ -61,11 +61,11 @@ class Softmax:
 
         Args:
             model: Model to start from.
-            x: Inputs, one sample a row.
+            x: Inputs, one sample per row.
             y: Labels.
-            epochs: Passes over the samples, which are shuffled again in each.
+            epochs: Passes over the samples, which are shuffled before each.
             rate: Learning rate.
-            batch: Samples in a step.
+            batch: Samples per step.
             rng: Generator that shuffles the samples.
         """
         if epochs < 1 or batch < 1 or not 0 < rate < float("inf"):

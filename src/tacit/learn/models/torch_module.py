@@ -1,20 +1,19 @@
-"""Any PyTorch module as a model: one module for all parties, whose tensors point into a row of their matrix.
+"""Any PyTorch module as a model: one module for all parties, whose tensors are views of a row of their matrix.
 
-What is in the vector, and so is shared and averaged:
+The vector, which is averaged, contains:
 
 - parameters that require a gradient;
-- behind them, buffers of floats that the module's state dict has, such as the running mean and variance of a batch
-  norm. They are set by the forward pass of each party and averaged like the rest, but no gradient, decay, clip or noise
-  touches them.
+- after them, the buffers of floats in the module's state dict, such as the running mean and variance of a batch norm.
+  Each party's forward pass sets them. They are averaged like the rest, but have no gradient, decay, clip or noise.
 
-What is not:
+The vector does not contain:
 
-- frozen parameters. They stay what they are in the module that was given;
-- buffers of integers, such as a batch norm's count of batches. In every round each party starts from what they were in
-  the module that was given;
-- buffers that the state dict leaves out, which are constants or caches.
+- frozen parameters, which keep the values of the given module;
+- buffers of integers, such as a batch norm's number of batches. In every round each party starts from the values of the
+  given module;
+- buffers outside the state dict, which are constants or caches.
 
-Numbers are float32 on the CPU, whatever they were. The module that was given is copied and never changed.
+Numbers are float32 on the CPU, whatever their original type. The given module is copied and never changed.
 """
 
 import hashlib
@@ -34,23 +33,29 @@ from tacit.learn.privacy.gradient_noise import GradientNoise
 from tacit.learn.training.local_work import LocalTraining
 
 Batch: TypeAlias = tuple[Array, Array, float]
-"""Samples, their labels, and the rate of the step."""
+"""Samples, their labels, and the learning rate of the step."""
 Loss: TypeAlias = Callable[[Any, Any], Any]
-"""Given what the module says of samples, and the truth: a loss for each sample."""
+"""Takes the module's predictions and the targets, and returns a loss for each sample."""
 
 TESTED = 256
-"""Samples in a forward pass when models are tested."""
+"""Samples per forward pass when models are tested."""
 GRADIENTS = 2**26
-"""Bytes that the gradients of single samples may take before they are summed."""
+"""Bytes that the gradients of single samples may occupy before they are summed."""
 
 
 class TorchModel(Model):
-    """A model that is a PyTorch module, given as it is or as what makes one.
+    """A model that is a PyTorch module.
 
-    A module starts from the numbers that it has. What makes one, such as a class, is called with PyTorch's generator
-    seeded, so that the start follows from the run's seed. Batches come as `Dataset.inputs` gives them; the module
-    returns scores (batch, classes) or, of text, (batch, length, classes), and numbers (batch,) or (batch, 1). If it
-    returns a tuple, the first counts. The loss is cross-entropy or the squared error, unless `loss` is given.
+    A given module starts from its own numbers. A callable that returns a module, such as a class, is called with
+    PyTorch's generator seeded, so that the start follows from the seed of the run. Batches come from `Dataset.inputs`.
+    The module returns scores (batch, classes), for text (batch, length, classes), or numbers (batch,) or (batch, 1). If
+    it returns a tuple, the first item counts. The loss is cross-entropy or the squared error by default.
+
+    Args:
+        source: A module, or a callable that returns one.
+        classes: Number of labels or tokens; 0 for regression.
+        name: Name of the model.
+        loss: Returns a loss for each sample.
     """
 
     def __init__(self, source: Any, classes: int = 0, *, name: str = "", loss: Loss | None = None) -> None:
@@ -76,24 +81,26 @@ class TorchModel(Model):
         nn = torch.nn
         kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
         self.mixes = any(isinstance(part, kinds) for part in self._module.modules())
-        """Whether what it says of a sample depends on the rest of the batch, as with a batch norm."""
-        self._at_once: bool | None = None  # whether gradients of single samples can be had in one pass, once tried
+        """Whether a prediction depends on the rest of the batch, as with a batch norm."""
+        self._at_once: bool | None = (
+            None  # Whether gradients of single samples can be computed in one pass; None if not tried yet.
+        )
 
     @property
     def trained(self) -> int:
-        """How many of the vector's numbers are trained."""
+        """Number of trained entries of the vector."""
         return self._trained
 
     def initial(self, rng: np.random.Generator) -> Floats:
-        """Returns the vector that everybody starts from."""
+        """Returns the initial vector, the same for every party."""
         if self._make is None:
             return self._given.copy()
         return _numbers(_arrays(_make_seeded(self._make, int(rng.integers(2**63))).float().cpu()))
 
     def describe(self) -> bytes:
-        """Returns what tells this module from others, with its frozen parameters and constant buffers.
+        """Returns bytes that identify this module, including its frozen parameters and constant buffers.
 
-        Code that computes something else and looks the same is not told apart.
+        They do not detect code that looks the same but computes something else.
         """
         loss = self._loss and f"{getattr(self._loss, '__module__', '')}.{getattr(self._loss, '__qualname__', '')}"
         found = hashlib.sha256(repr((repr(self._module), type(self._module).__qualname__, loss)).encode())
@@ -103,13 +110,13 @@ class TorchModel(Model):
         return super().describe() + found.digest()
 
     def module(self, vector: Floats) -> Any:
-        """Returns a PyTorch module of its own with the numbers of a vector."""
+        """Returns a new PyTorch module with the numbers of a vector."""
         self.point(np.array(vector, np.float32))
         self._reset()
         return deepcopy(self._module)
 
     def unfit(self, data: Dataset) -> list[str]:
-        """Returns why it cannot be trained on data, if it cannot."""
+        """Returns the reasons why the model cannot be trained on the data."""
         torch = import_torch()
         x, y = data.inputs(data.x[:2]), data.y[:2]
         self._module.eval()
@@ -128,13 +135,13 @@ class TorchModel(Model):
         return []
 
     def point(self, row: Floats) -> None:
-        """Makes the module's tensors views of a vector: whatever changes the one changes the other."""
+        """Makes the module's tensors views of a vector, so that a change to one changes the other."""
         pieces = import_torch().from_numpy(row).split(self._lengths)
         for (tensor, shape), piece in zip(self._tensors, pieces, strict=True):
             tensor.data = piece.view(shape)
 
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
-        """Returns how good the models in some rows of a matrix are."""
+        """Returns the scores of the models in some rows of a matrix."""
         torch = import_torch()
         found = []
         self._module.eval()
@@ -162,16 +169,16 @@ class TorchModel(Model):
     def work(
         self, row: Floats, batches: Iterable[Batch], local: LocalTraining, noise: GradientNoise | None, seed: int
     ) -> float:
-        """Takes one party's steps on its row, in place, and returns the mean loss; NaN as soon as one is no number.
+        """Takes one party's steps on its row, in place. Returns the mean loss; NaN as soon as a loss is not a number.
 
-        `seed` is for what the module itself draws, such as which units drop out.
+        `seed` is for the module's own random choices, such as dropout of units.
         """
         torch = import_torch()
         self.point(row)
         self._reset()
         if not self._module.training:
             self._module.train()
-        # The generator itself: torch.manual_seed looks for other devices each time, and takes fifty times as long.
+        # torch.manual_seed searches for other devices each time, and takes fifty times as long as this generator.
         generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
@@ -207,7 +214,7 @@ class TorchModel(Model):
         return float(np.mean(losses))
 
     def _gradients(self, x: Any, y: Any, clip: float | None) -> tuple[float, Sequence[Any]]:
-        """Returns the mean loss over a batch and its gradients, None for what plays no part in it."""
+        """Returns the mean loss over a batch and its gradients; None for tensors that do not take part in it."""
         torch = import_torch()
         if clip is not None:
             return self._clip_gradients(x, y, clip)
@@ -219,7 +226,7 @@ class TorchModel(Model):
         return float(loss.detach()), torch.autograd.grad(loss, self._learnt, allow_unused=True)
 
     def _clip_gradients(self, x: Any, y: Any, clip: float) -> tuple[float, Sequence[Any]]:
-        """Returns the mean loss and the mean of the samples' gradients, each no longer than `clip`."""
+        """Returns the mean loss and the mean of the samples' gradients, each clipped to the norm `clip`."""
         torch = import_torch()
         sums = [torch.zeros_like(tensor) for tensor in self._learnt]
         total = 0.0
@@ -234,13 +241,13 @@ class TorchModel(Model):
         return total / len(x), sums
 
     def _single(self, x: Any, y: Any) -> tuple[Any, Sequence[Any]]:
-        """Returns the loss of each sample, and gradients with one row a sample."""
+        """Returns the loss of each sample, and gradients with one row per sample."""
         torch = import_torch()
         if self._at_once is not False:
             try:
                 found = self._vectorize_gradients(x, y)
             except (RuntimeError, NotImplementedError, UserWarning):
-                # Such as a GRU, for which there is no rule. Where one pass fails, others will.
+                # For example, a GRU has no rule for vmap. If one pass fails, the later ones fail too.
                 if self._at_once:
                     raise
             else:
@@ -266,7 +273,9 @@ class TorchModel(Model):
 
         each = func.vmap(func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # that an operation will be looped over, which a loop over samples beats
+            warnings.simplefilter(
+                "error"
+            )  # A warning says that an operation will be looped over, which is slower than a loop over samples.
             gradients, losses = each(named, x, y)
         return losses, list(gradients.values())
 
@@ -301,7 +310,7 @@ class TorchModel(Model):
 
 
 def import_torch() -> Any:
-    """Returns PyTorch; raises MissingExtra where it is not installed."""
+    """Returns PyTorch; raises MissingExtra if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -310,7 +319,7 @@ def import_torch() -> Any:
 
 
 def _make_seeded(make: Callable[[], Any], seed: int) -> Any:
-    """Returns what is made with PyTorch's generator seeded, and leaves that as it was."""
+    """Calls `make` with PyTorch's generator seeded, and restores the generator's state."""
     torch = import_torch()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -318,7 +327,7 @@ def _make_seeded(make: Callable[[], Any], seed: int) -> Any:
 
 
 def _arrays(module: Any) -> dict[str, Any]:
-    """Returns the tensors that the vector is made of, by name: trained ones first."""
+    """Returns the tensors of the vector by name, trained ones first."""
     kept = module.state_dict(keep_vars=True)
     trained = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
     buffers = {name: tensor for name, tensor in module.named_buffers() if name in kept and tensor.is_floating_point()}
@@ -334,13 +343,15 @@ def _problems(module: Any) -> list[str]:
     torch = import_torch()
     lazy = torch.nn.parameter.UninitializedTensorMixin
     wrong = [
-        f"{name} has no shape yet; pass one batch through the module first"
+        f"{name} has no shape yet; try: pass one batch through the module first"
         for name, tensor in module.named_parameters()
         if isinstance(tensor, lazy)
     ]
-    wrong += [f"{name} is complex; use real numbers" for name, each in module.named_parameters() if each.is_complex()]
+    wrong += [
+        f"{name} is complex; try: use real numbers" for name, each in module.named_parameters() if each.is_complex()
+    ]
     if not any(tensor.requires_grad for tensor in module.parameters()):
-        wrong.append("there is nothing to train; let some parameters require a gradient")
+        wrong.append("there is nothing to train; try: let some parameters require a gradient")
     return wrong
 
 

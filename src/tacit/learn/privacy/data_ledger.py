@@ -1,10 +1,8 @@
-"""Place of a training run's ledger: beside the data that it is of, or in the folder of the run.
+"""Location of a training run's ledger: with the data that it accounts for, or in the folder of the run.
 
-| data | ledger |
-| --- | --- |
-| a folder of your own (`data.folder`) | `ledger.json` in that folder; a node's may be `NAME.ledger.json` |
-| samples that are given in Python (`data=`) | the file that `ledger=` names; without one the run is refused |
-| a named public set, such as digits | `ledger.json` in the folder of the run, unless `ledger=` names a file |
+| data | ledger | | --- | --- | | the user's own folder (`data.folder`) | `ledger.json` in that folder; a node's may be
+`NAME.ledger.json` | | samples given in Python (`data=`) | the file given as `ledger=`; without one the run is refused |
+| a named public set, such as digits | `ledger.json` in the folder of the run, or the file given as `ledger=` |
 """
 
 import math
@@ -23,21 +21,21 @@ from tacit.privacy import Ledger, People, PlanExceeds, Spent, read_ledger
 from tacit.privacy.ledger_file import was_written
 
 NOISE_LABEL = ", noise "
-"""What stands before the digest of the noise key at the end of a run's name. A key is of one run."""
+"""Separates the digest of the noise key from the rest of a run's name. Each run has its own key."""
 
 
 @dataclass(frozen=True)
 class LedgerPlace:
-    """File of a ledger, and whether it is that of the data or of one run."""
+    """File of a ledger, and whether the ledger belongs to the data or to one run."""
 
     path: Path | None = None
-    """The file; None for a ledger that ends with the run."""
+    """The file; None for a ledger in memory, which ends with the run."""
     of_data: bool = False
     people: People | None = None
-    """Whose data changed data are, if somebody said so."""
+    """The people whose data the changed data are, if the caller said so."""
 
     def open(self, run: str, privacy: Privacy, data: Dataset, mechanism: str) -> Ledger:
-        """Opens the ledger for a run, or starts it."""
+        """Opens or starts the ledger for a run."""
         ledger = Ledger(
             run,
             delta=privacy.delta,
@@ -54,7 +52,7 @@ class LedgerPlace:
         for other in ledger.state.runs:
             if named and other.run != run and other.run.endswith(f"{named}{key}"):
                 raise JournalError(
-                    f"this is the ledger of {other.run!r}, not of {run!r} ({self.path}); begin a new run elsewhere"
+                    f"this is the ledger of {other.run!r}, not of {run!r} ({self.path}); try: begin a new run elsewhere"
                 )
         return ledger
 
@@ -62,33 +60,33 @@ class LedgerPlace:
 def choose_ledger(
     scenario: Scenario, folder: Path, given: str | Path | None, people: People | None, *, own_data: bool
 ) -> LedgerPlace:
-    """Returns where the ledger of a run is, by what its data are; raises ConfigError if nobody says."""
+    """Returns the location of a run's ledger, which depends on its data; raises ConfigError if it is not determined."""
     if own_data:
         if given is None:
             raise ConfigError(
-                "what these data spend is kept in a file of theirs; "
+                "what these data spend is kept in a file of theirs; try: "
                 "name it (ledger=), the same one for every run on them"
             )
         return LedgerPlace(Path(given), True, people)
     if scenario.data.folder is not None or given is not None:
         return place_beside_data(scenario, given, people)
     if people is not None:
-        raise ConfigError("people= is about the ledger of your own data, and this run has none; leave it out")
+        raise ConfigError("people= is about the ledger of your own data, and this run has none; try: leave it out")
     return LedgerPlace(folder / LEDGER)
 
 
 def place_beside_data(scenario: Scenario, given: str | Path | None = None, people: People | None = None) -> LedgerPlace:
-    """Returns the ledger in the data's own folder; for a named public set, one that ends with the run.
+    """Returns the ledger in the folder of the data; for a named public set, one that ends with the run.
 
-    A file that is given comes first, but not in place of a ledger that the data have: ConfigError is raised then, and
-    also if parties keep ledgers of their own in the folder, which a run of all of them would not pay into.
+    A given file takes precedence, but must not replace a ledger that the data already have. ConfigError is raised then,
+    and also if parties keep ledgers of their own in the folder, because a run of all parties would not update these.
     """
     if scenario.data.folder is None:
         return LedgerPlace() if given is None else LedgerPlace(Path(given), True, people)
     beside = scenario.data.place / LEDGER
     if not _was_begun(beside) and (single := sorted(scenario.data.place.glob(f"*.{LEDGER}"))):
         raise ConfigError(
-            f"{single[0]} is the ledger of one party, and a run of all would not pay into it; give every party a "
+            f"{single[0]} is the ledger of one party, and a run of all would not pay into it; try: give every party a "
             f"folder of its own, or move that ledger away"
         )
     return LedgerPlace(_prefer_begun(beside, given), True, people)
@@ -104,21 +102,22 @@ def choose_node_ledger(
     *,
     own_data: bool,
 ) -> LedgerPlace:
-    """Returns where the ledger of a party is. In a folder with samples of several parties it has the party's name.
+    """Returns the location of a party's ledger. In a folder with samples of several parties it contains the party's
+    name.
 
-    A ledger in the folder that names the party's data is used, whatever its name is.
+    A ledger in the folder that names the party's data is used, whatever its file name is.
 
     Args:
         scenario: The scenario, which names the folder of the data.
         folder: The folder of the run.
         me: The party.
         given: The path that the caller gave; None if it gave none.
-        people: Whose data changed data are.
+        people: The people whose data the changed data are.
         data: The party's data.
         own_data: Whether the data were given in Python.
 
     Raises:
-        ConfigError: If the ledger of a whole folder would be left behind.
+        ConfigError: If the existing ledger of a whole folder would be ignored.
     """
     if own_data or scenario.data.folder is None:
         return choose_ledger(scenario, folder, given, people, own_data=own_data)
@@ -131,53 +130,58 @@ def choose_node_ledger(
         mine = whole
     if mine != whole and _was_begun(whole):
         raise ConfigError(
-            f"{whole} is the ledger of this folder, which {me} would not pay into; give every party a folder of its "
-            f"own, or move that ledger and its lock file away"
+            f"{whole} is the ledger of this folder, which {me} would not pay into; try: "
+            f"give every party a folder of its own, or move that ledger and its lock file away"
         )
     return LedgerPlace(_prefer_begun(mine, given), True, people)
 
 
 def _find_ledger(place: Path, digest: str, here: list[str]) -> Path | None:
-    """Returns the ledger in a folder that names some data, if there is one, so that none is begun for them.
+    """Returns the ledger in a folder that names some data; None if there is none.
 
-    Raises ConfigError if there are several, or if one is of a party without samples here, whose name may have changed.
+    Raises ConfigError if there are several, or if one belongs to a party without samples here, which may have been
+    renamed.
     """
     states = {path: read_ledger(path) for path in sorted(place.glob("*ledger*.json"))}
     found = [path for path, state in states.items() if digest in (state.data, *state.earlier)]
     if len(found) > 1:
-        raise ConfigError(f"{found[0]} and {found[1]} are both ledgers of these data; keep the one that goes on")
+        raise ConfigError(f"{found[0]} and {found[1]} are both ledgers of these data; try: keep the one that goes on")
     if found:
         return found[0]
     single = {path.name.removesuffix(f".{LEDGER}"): path for path in states if path.name.endswith(f".{LEDGER}")}
     if gone := [path for name, path in single.items() if name not in here]:
         raise ConfigError(
-            f"{gone[0]} is of a party that has no samples here; if they have another name now, give the ledger that "
-            f"name, and otherwise move it away"
+            f"{gone[0]} is of a party that has no samples here; try: rename the ledger if the party was renamed, and "
+            f"otherwise move it away"
         )
     return single[here[0]] if len(here) == 1 and single else None
 
 
 def _prefer_begun(beside: Path, given: str | Path | None) -> Path:
-    """Returns the file that is given, or the one beside the data; raises ConfigError if that one is left behind."""
+    """Returns the given file, or the one in the folder of the data; raises ConfigError if an existing ledger would be
+    ignored."""
     if given is None:
         return beside
     if not _is_same(Path(given), beside) and _was_begun(beside):
-        raise ConfigError(f"these data have a ledger, {beside}; leave out --ledger {given} (ledger=), or name that one")
+        raise ConfigError(
+            f"these data have a ledger, {beside}; try: leave out --ledger {given} (ledger=), or name that one"
+        )
     return Path(given)
 
 
 def _was_begun(path: Path) -> bool:
-    """Says whether there is a ledger at a path, or was one."""
+    """Says whether a ledger exists, or existed, at a path."""
     return path.exists() or was_written(path)
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Says whether two paths are the same name in the same folder. A linked file is another ledger once written."""
+    """Says whether two paths have the same name in the same folder. A link becomes a different file once it is
+    replaced."""
     return one.name == other.name and one.parent.resolve() == other.parent.resolve()
 
 
 def refuse_without_noise(place: LedgerPlace) -> None:
-    """Raises BudgetSpent for a run without noise on data that have a budget, which nothing would be left of."""
+    """Raises BudgetSpent for a run without noise on data with a budget, because such a run would exceed any budget."""
     if place.of_data and place.path is not None and place.path.exists():
         state = read_ledger(place.path)
         if state.budget is not None:
@@ -185,9 +189,9 @@ def refuse_without_noise(place: LedgerPlace) -> None:
 
 
 def record_without_noise(place: LedgerPlace, run: str, data: Dataset) -> None:
-    """Records a run without noise in the ledger of its data, if they have one; ε does not count it.
+    """Records a run without noise in the ledger of its data, if there is one. Its ε does not count the run.
 
-    Data without a ledger get none by this: nobody keeps an ε of theirs.
+    Data without a ledger do not get one by this, because nobody accounts for their ε.
     """
     if not place.of_data or place.path is None or not place.path.exists():
         return
@@ -200,7 +204,7 @@ def describe_total(ledger: Ledger | None, place: LedgerPlace) -> tuple[str, ...]
     """Returns a note on what all runs on some data have spent together."""
     if ledger is None or not place.of_data:
         return ()
-    # A run that was over before has paid nothing now, so what it opened knows nothing.
+    # A run that was finished before pays nothing now, so the ledger that it opened may be empty.
     state = ledger.state if ledger.path is not None or place.path is None else read_ledger(place.path)
     others = f"; not counted: {format_count(state.without_noise, 'run')} without noise" if state.without_noise else ""
     return (
@@ -210,13 +214,13 @@ def describe_total(ledger: Ledger | None, place: LedgerPlace) -> tuple[str, ...]
 
 
 def check_planned_rounds(ledger: Ledger, event: Spent, rounds: int) -> None:
-    """Raises BudgetSpent if the rounds of a run that are not paid for yet exceed the budget of its data."""
+    """Raises BudgetSpent if the unpaid rounds of a run exceed the budget of its data."""
     paid = max((len(ledger.rounds(party)) for party in ledger.parties), default=0)
     ledger.check_plan(event, max(rounds - paid, 0))
 
 
 def describe_mechanism(scenario: Scenario, sigma: float, honest: int) -> str:
-    """Returns a short description of a run's noise, for its ledger."""
+    """Returns a short description of a run's noise for its ledger."""
     if scenario.privacy is None:
         return ""
     counted = f", noise of {honest} counted" if scenario.privacy.noise == "distributed" else ""

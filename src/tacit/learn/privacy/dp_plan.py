@@ -1,4 +1,4 @@
-"""Noise plan of a scenario with differential privacy: how much noise, who adds it, and what a round spends."""
+"""Noise plan of a scenario with differential privacy: the amount of noise, its source, and the cost of a round."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,41 +30,41 @@ from tacit.runtime.agreement import terms_for
 from tacit.vectors.fixedpoint import FixedPoint
 
 FINER = 1.01
-"""Factor by which noise is raised until it also covers the rounding of the ring."""
+"""Factor by which noise is increased, step by step, until it also covers the rounding of the ring."""
 UNSEEN = 1e-3
-"""Largest rounding, as a fraction of the noise's σ, that leaves the noise intact."""
+"""Largest rounding step, as a fraction of the noise's σ, that is treated as harmless to the noise."""
 
 
 @dataclass(frozen=True)
 class NoisePlan:
-    """Settings and local work with their noise."""
+    """Settings and local work, with their noise."""
 
     options: Mapping[str, Any]
     local: LocalTraining
     honest: int
-    """Number of honest parties whose noise is counted on."""
+    """Number of honest parties whose noise is relied on."""
     fewest: int = 1
-    """The fewest contributors that a sum must have for that: the honest ones and the colluders."""
+    """The fewest contributors that a sum must have: the honest parties and the colluders."""
     central: float = 0.0
     """Noise level σ that a trusted server adds to each sum."""
     spent: Spent | None = None
-    """Privacy that a round spends, if it does not depend on the ring."""
+    """Privacy that a round spends; None if it depends on the ring."""
     notes: tuple[str, ...] = ()
 
     @property
     def sigma(self) -> float:
-        """Noise level σ that whoever adds noise adds."""
+        """Noise level σ of each party that adds noise, or of the server."""
         return self.central or self.local.noise or float(self.options.get("noise", 0.0))
 
     def event(self, terms: Terms, entries: int) -> Spent:
         """Returns the privacy that a round on these terms spends for each contributor.
 
-        Raises ConfigError if the terms allow a sum with less noise than was counted on.
+        Raises ConfigError if the terms allow a sum with less noise than the plan relies on.
         """
         if terms.smallest_sum < self.fewest:
             raise ConfigError(
                 f"a sum of {terms.smallest_sum} would have less noise than ε takes, which is that of {self.fewest}; "
-                f"set threshold={self.fewest}"
+                f"try: set threshold={self.fewest}"
             )
         return self.spent or shared_noise(terms, entries, honest=self.honest).event()
 
@@ -79,35 +79,38 @@ def plan_noise(
 ) -> NoisePlan:
     """Plans the noise of a scenario; raises ConfigError if the settings do not allow it."""
     if scenario.weights == "samples":
-        raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
+        raise ConfigError('weights are not protected by noise; try: use weights = "equal" where there is [privacy]')
     if options.get("norm") not in (None, privacy.clip):
-        raise ConfigError(f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; leave it out")
+        raise ConfigError(
+            f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; try: leave it out"
+        )
     if privacy.unit == "sample" and options.get("bits") == 16 and "clip" not in options:
         raise ConfigError(
-            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; set clip in "
-            "[protocol], or use 32 bits"
+            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; try: "
+            "set clip in [protocol], or use 32 bits"
         )
     name = scenario.protocol["name"]
     averaged = find(name) if name not in ("local", "centralized") else None
     terms = None if averaged is None else terms_for(averaged, parties, {**options, "allow_leaks": True})
     policy = None if terms is None else terms.participation
     summed = 1 if policy is None else policy.smallest(policy.most(len(parties)))
-    # With one step a round, what is averaged are gradients, and the noise of all honest users counts. With more, each
-    # user takes steps from where its own noise has led it, so that only its own counts.
+    # With one step per round, the averaged vectors are gradients, and the noise of all honest users counts. With more
+    # steps, each user continues from a point that depends on its own noise, so only its own noise counts.
     noisy = msgspec.structs.replace(scenario.local, noise=1.0)
     everybody = 1
     one_step = privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1
     if privacy.noise == "distributed" and one_step:
-        # What an added protocol says about its sums is not proved, so only a party's own noise counts there.
+        # Claims of a protocol that is not shipped about its sums are not proved, so only a party's own noise counts
+        # there.
         proved = terms if averaged is not None and is_shipped(averaged) else None
         everybody, options = _count_honest(privacy, options, proved, summed)
     if privacy.unit == "sample":
         return _plan_per_sample(scenario, privacy, options, everybody, summed, sizes)
     if terms is None:
-        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
     if privacy.noise == "central":
         if find(name).server is None:
-            raise ConfigError(f'{name} has no server to add noise; use noise = "local"')
+            raise ConfigError(f'{name} has no server to add noise; try: use noise = "local"')
         return _plan_central(scenario, privacy, options)
     honest = everybody
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
@@ -134,11 +137,12 @@ def plan_noise(
 def _count_honest(
     privacy: Privacy, options: Mapping[str, Any], terms: Terms | None, summed: int
 ) -> tuple[int, Mapping[str, Any]]:
-    """Counts the parties whose noise is secret in every sum; returns options that rule out smaller sums.
+    """Counts the parties whose noise is secret in every sum; returns options that exclude smaller sums.
 
-    Where a policy itself says how many are summed, whoever drops out takes no noise away: there is another, or no sum.
+    If a policy fixes the number of summed parties, a dropout removes no noise: another party takes the place, or there
+    is no sum.
     """
-    # Without masks the server sees vectors one by one, and without a server neighbours may.
+    # Without masks the server sees single vectors; without a server neighbours may see them.
     alone = privacy.against == "everybody" and (terms is None or terms.secure_sum is None)
     if terms is None or terms.participation is None or alone or summed < 2:
         return 1, options
@@ -152,19 +156,20 @@ def _count_honest(
         return honest, {**options, "threshold": honest + colluders}
     if terms.smallest_sum <= colluders:
         raise ConfigError(
-            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; use "
+            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; try: use "
             f"threshold={honest + colluders}"
         )
     return min(honest, terms.smallest_sum - colluders), options
 
 
 def _count_colluders(privacy: Privacy) -> int:
-    """Returns how many contributors know noise of a sum. Every party hears the sum, and can take its own noise off."""
+    """Returns the number of contributors that know noise of a sum. Every party sees the sum and can subtract its own
+    noise."""
     return max(privacy.colluders, 1)
 
 
 def _fewest_in_sum(honest: int, privacy: Privacy) -> int:
-    """Returns how many contributors a sum must have. A party's own noise is there in any sum that it is in."""
+    """Returns the fewest contributors that a sum must have. A party's own noise is in every sum that includes it."""
     return 1 if honest == 1 else honest + _count_colluders(privacy)
 
 
@@ -176,7 +181,7 @@ def _describe_noise(sigma: float, shared: SharedNoise, summed: int) -> str:
 
 
 def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -> NoisePlan:
-    """Plans noise that a trusted server adds."""
+    """Plans the noise that a trusted server adds."""
     far = of_user(privacy.clip)
     sigma = central_sigma(
         privacy.epsilon, privacy.delta, sensitivity=far, rounds=scenario.rounds, accountant=privacy.accountant
@@ -189,7 +194,7 @@ def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, An
 def _plan_per_sample(
     scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], everybody: int, summed: int, sizes: Sequence[int]
 ) -> NoisePlan:
-    """Plans noise on gradients that hides one sample (paper 003, Algorithm 1)."""
+    """Plans the noise on gradients that hides one sample (paper 003, Algorithm 1)."""
     local = msgspec.structs.replace(scenario.local, clip=privacy.clip, noise=1.0)
     often = max(_batches_with_one_sample(local, size) for size in sizes)
     batch = min(min(local.batch, size) for size in sizes)
@@ -214,10 +219,10 @@ def _plan_per_sample(
 
 
 def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parties: int) -> bool:
-    """Says whether the noise of several users is still there in their sum.
+    """Says whether the noise of several users adds up in their sum.
 
-    It is drawn before a step is taken, cut off and rounded. A rule that goes by the size of gradients, a cut-off, and
-    rounding that is not fine against the noise each make of it something else than a sum.
+    The noise is drawn before a step, and then clipped and rounded. It does not add up if the update rule depends on the
+    size of gradients, if values are clipped, or if rounding is coarse compared with the noise.
     """
     local, settings = scenario.local, {"bits": 32, "clip": 32.0, **options}
     ring = FixedPoint(int(settings["bits"]), float(settings["clip"]), parties, 1)
@@ -232,5 +237,5 @@ def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parti
 
 
 def _batches_with_one_sample(local: LocalTraining, samples: int) -> int:
-    """Returns in how many batches of a round one sample is at most: once each time that all are gone through."""
+    """Returns the largest number of batches of a round that contain one sample: one for each pass over the samples."""
     return -(-local.steps_of(samples) // local.batches_of(samples))

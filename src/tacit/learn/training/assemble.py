@@ -47,21 +47,22 @@ from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 RELEASE_BYTES = 16
-"""Length of the digest by which a ledger knows a release."""
+"""Length of the digest by which a ledger identifies a release."""
 SPREAD_FROM = 200
-"""Fewest parties for which spreading rounds over processes pays, since messages then pass between processes."""
+"""The fewest parties for which distributing rounds over processes pays, because messages then pass between
+processes."""
 CLIP_HEADROOM = 4.0
-"""A clip chosen from the first round is this many times the largest entry, rounded up to a power of two."""
+"""If the clip is chosen from the first round, it is this many times the largest entry, rounded up to a power of two."""
 GROWTH, FINE = 64.0, 0.02
-"""Models grow, unlike changes. Where models are averaged, the clip is up to `GROWTH` times the largest entry, while
-rounding adds at most the fraction `FINE` of what a round changes."""
+"""Limits for the clip where models, and not changes, are averaged, because models grow. The clip is at most `GROWTH`
+times the largest entry, and rounding adds at most the fraction `FINE` of a round's change."""
 COARSE = 0.5
-"""Rounding, as a fraction of what a round changes, above which a ring is refused."""
+"""A ring is refused if its rounding error exceeds this fraction of a round's change."""
 
 
 @dataclass
 class AssembledRun:
-    """Assembled run: everything a scenario needs, before the first round."""
+    """Assembled run: everything that a scenario needs, before the first round."""
 
     scenario: Scenario
     data: Dataset
@@ -79,6 +80,15 @@ class AssembledRun:
         """Number of samples of each label at each party; None without labels."""
         labelled = self.data.classes and self.data.y.ndim == 1
         return splits.label_table(self.data.y, self.parts, self.data.classes) if labelled else None
+
+    def name_owners(self) -> tuple[str, ...] | None:
+        """Returns the owner of each party's samples; None if the data names none, or a party has those of several."""
+        data = self.data
+        if self.scenario.data.split.kind != "owner" or data.owner is None or not data.owners:
+            return None
+        names = tuple(data.owners[place] for place in np.unique(data.owner))
+        # Names that are numbers, as those of writers, say no more than the numbers of the parties.
+        return names if len(names) == len(self.parts) and not all(name.isdigit() for name in names) else None
 
     def rounds(self, clock: Callable[[], float] = perf_counter) -> Iterator[Metrics]:
         """Runs the remaining rounds and yields the metrics of each."""
@@ -141,17 +151,16 @@ def assemble_run(
     secret: bytes = b"",
     address: str | None = None,
 ) -> AssembledRun:
-    """Loads data, builds the model, makes the parties and audits the settings of a scenario.
+    """Loads data, builds the model, creates the parties and audits the settings of a scenario.
 
     Args:
-        scenario: What to run.
-        data: Samples in place of those that the scenario names.
-        model: Model in place of the one that the scenario names, such as a PyTorch module.
-        ledger: Place of the privacy ledger. Unless given it is in the data's own folder; of a named public set, it ends
-            with the run.
+        scenario: The scenario to run.
+        data: Samples instead of those that the scenario names.
+        model: Model instead of the one that the scenario names, such as a PyTorch module.
+        ledger: Location of the privacy ledger. Default: in the folder of the data; for a named public set, in memory.
         progress: Receives the progress of downloads.
-        secret: Secret that noise follows from, besides the public scenario; a fresh one unless given.
-        address: Ray cluster whose actors play parties, in place of local processes.
+        secret: Secret from which noise is derived, besides the public scenario. Default: a fresh one.
+        address: Ray cluster whose actors run the parties, instead of local processes.
 
     Raises:
         ConfigError: If the settings do not fit each other or the data.
@@ -198,7 +207,7 @@ def assemble_run(
 
 
 def _name_run(found: AssembledRun) -> str:
-    """Returns the name of a run in a ledger: its scenario, its data, and its model with the starting weights."""
+    """Returns the name of a run in a ledger: its scenario, its data, and its model with the initial weights."""
     cohort = found.training.cohort
     model = cohort.model.digest(cohort.matrix[0])
     return f"scenario {found.scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}"
@@ -207,19 +216,21 @@ def _name_run(found: AssembledRun) -> str:
 def _protect_rounds(
     found: AssembledRun, privacy: Privacy, private: NoisePlan, place: LedgerPlace, secret: bytes
 ) -> None:
-    """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
+    """Makes each round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
-    # A release that was paid for is repeated without payment, so the run must be the same in all that decides it.
+    # A release that was paid for is repeated without payment, so everything that determines the run must be the same.
     noise = hashlib.sha256(secret).hexdigest()
     run = f"{_name_run(found)}, noise {noise[:32]}"
     ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
-        raise JournalError(f"{place.path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
+        raise JournalError(
+            f"{place.path} is gone, and rounds were paid for; try: put it back, or begin a new run elsewhere"
+        )
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
-        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
     check_planned_rounds(ledger, spent, scenario.rounds)
 
     def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
@@ -235,12 +246,12 @@ def _protect_rounds(
 
 
 def _seed(scenario: Scenario, secret: bytes) -> int:
-    """Returns the seed of a run's keys, which follows from everything that decides the run."""
+    """Returns the seed of a run's keys, which depends on everything that determines the run."""
     return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
 def load_data(wanted: Data, seed: int, progress: Progress = ignore_progress, only: Party | None = None) -> Dataset:
-    """Loads the samples that a scenario names; of a folder, with `only`, those of one party."""
+    """Loads the samples that a scenario names; from a folder, with `only`, those of one party."""
     if wanted.folder is not None:
         found = datasets.of_folder(wanted.place, only, **wanted.options)
     else:
@@ -255,12 +266,12 @@ def split_samples(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
     split, parties = wanted.split, wanted.parties
     if split.kind == "owner":
         if data.owner is None:
-            raise ConfigError(f'{data.name} does not say whose its samples are; use split = "iid", or another')
+            raise ConfigError(f'{data.name} does not say whose its samples are; try: use split = "iid", or another')
         return splits.by_owner(data.owner, parties, rng)
     if split.kind == "iid":
         return splits.iid(len(data.y), parties, rng)
     if data.y.ndim != 1 or not data.classes:
-        raise ConfigError(f'{data.name} has no labels to split by; use split = "iid" or "owner"')
+        raise ConfigError(f'{data.name} has no labels to split by; try: use split = "iid" or "owner"')
     if split.kind == "shards":
         return splits.shards(data.y, parties, split.per_party, rng)
     return splits.dirichlet(data.y, parties, split.alpha, rng)
@@ -276,7 +287,7 @@ def _audit_settings(
     parties: tuple[Party, ...],
     weights: Mapping[Party, float],
 ) -> tuple[CheckedRun, list[str]]:
-    """Audits the settings with a ring that fits; returns them and notes on what was chosen."""
+    """Audits the settings with a ring that fits the updates; returns them, with notes on what was chosen."""
     if weights:
         options.setdefault("weighted", True)
         options.setdefault("max_weight", weight_bound(weights))
@@ -296,7 +307,7 @@ def _audit_settings(
     if off > COARSE * changed:
         raise ConfigError(
             f"16 bits are too few for {len(parties)} parties here: averages would be off by {off:.1g}, and a round "
-            f"changes them by about {changed:.1g}; use bits=32"
+            f"changes them by about {changed:.1g}; try: use bits=32"
         )
     return checked, [
         f"clip={clip:g} was chosen from the first updates, and rounding adds {off / changed:.1%} of what a "
@@ -305,17 +316,18 @@ def _audit_settings(
 
 
 def _rounding_error(terms: Terms) -> float:
-    """Returns the standard deviation of what rounding to 16 bits adds to an entry of an average."""
+    """Returns the standard deviation of the error that rounding to 16 bits adds to an entry of an average."""
     step = FixedPoint(16, terms.span, terms.summands, 1).resolution
-    # Parts of vectors are rounded one by one, and nothing divides their sum; or whole ones, and their sum is divided.
+    # Either parts of vectors are rounded and their sum is not divided, or whole vectors are rounded and their sum is
+    # divided.
     return float(step * np.sqrt((1 / terms.part - 1 if terms.part < 1 else 1 / len(terms.parties)) / 6))
 
 
 def _probe_first_round(cohort: Cohort, models: bool) -> tuple[float, float]:
     """Returns the largest entry of the first round's updates, and the root mean square change of a model's entry.
 
-    Without a server updates are models, and each party's own model changes. With one, the shared model changes by the
-    mean.
+    Without a server updates are models, and each party's own model changes. With a server, the shared model changes by
+    the mean.
     """
     start, everybody = cohort.matrix[0].copy(), list(range(len(cohort.matrix)))
     cohort.work(everybody, 1)

@@ -1,4 +1,4 @@
-"""Checkpoint of a run: everything it needs to resume after a crash, replaced atomically after each round."""
+"""Checkpoint of a run: everything that is needed to resume after a crash, replaced atomically after each round."""
 
 import hashlib
 from pathlib import Path
@@ -14,9 +14,9 @@ from tacit.learn.training.loop import Training
 from tacit.runtime.atomic_files import read_own_file, replace_file
 
 VERSION = 4
-"""Version of the format; it also changes when resumed runs would compute something else."""
+"""Version of the format. It also changes if resumed runs would compute something else."""
 SAME_WITHOUT_NOISE = 3
-"""Version that differs in the noise of the rounds to come, and in nothing else."""
+"""Version that differs only in the noise of later rounds."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,11 +56,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
     def restore(self, training: Training) -> None:
-        """Restores this state in a run that has just been assembled."""
+        """Restores this state in a newly assembled run."""
         models: NDArray[Any] = np.frombuffer(self.models, np.float32).reshape(self.shape)
         if models.shape != training.models.shape:
             raise ConfigError(
-                f"the checkpoint has models of shape {models.shape}, not {training.models.shape}; begin anew"
+                f"the checkpoint has models of shape {models.shape}, not {training.models.shape}; try: begin anew"
             )
         if training.shared is None:
             training.cohort.matrix[...] = models
@@ -69,7 +69,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         training.number, training.excluded = self.round, dict(self.excluded)
         if training.simulation is not None:
             protocol = training.simulation.agreement.protocol
-            # Every round that was begun has a number, those that failed too, so rounds and numbers go together.
+            # Every begun round has a number, failed ones too, so rounds and numbers correspond.
             states = {party: protocol.decode_state(data, (party, self.round)) for party, data in self.states.items()}
             training.simulation.continue_from(self.round, states)
 
@@ -80,30 +80,32 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @classmethod
     def read(cls, path: Path, *, noise: bool = False) -> "Checkpoint":
-        """Reads a checkpoint; raises ConfigError if there is none, or if rounds after it would be others now.
+        """Reads a checkpoint; raises ConfigError if there is none, or if later rounds would now be computed
+        differently.
 
-        With `noise`, rounds with noise are to come.
+        `noise` says whether later rounds have noise.
         """
         if not path.is_file():
-            raise ConfigError(f"there is no {path} to go on from; run it without --resume")
+            raise ConfigError(f"there is no {path} to go on from; try: run it without --resume")
         stored = read_own_file(path)
         if hashlib.sha256(stored[32:]).digest() != stored[:32]:
-            raise ConfigError(f"{path} was changed or cut short; begin anew in another folder")
+            raise ConfigError(f"{path} was changed or cut short; try: begin anew in another folder")
         try:
             version = msgspec.msgpack.decode(stored[32:], type=_Version).version
             if version != VERSION and (noise or version != SAME_WITHOUT_NOISE):
                 raise ConfigError(
-                    f"{path} is of version {version}, not {VERSION}; go on with the release that wrote it"
+                    f"{path} is of version {version}, not {VERSION}; try: go on with the release that wrote it"
                 )
             return msgspec.msgpack.decode(stored[32:], type=cls)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{path} is no checkpoint: {error}; begin anew in another folder") from None
+            raise ConfigError(f"{path} is no checkpoint: {error}; try: begin anew in another folder") from None
 
     def check(self, path: Path, digest: str) -> None:
-        """Raises ConfigError if the checkpoint at a path belongs to another scenario, or to other data."""
+        """Raises ConfigError if the checkpoint at a path belongs to another scenario or other data."""
         if self.digest != digest:
             raise ConfigError(
-                f"{path} is of another scenario, or of other data; begin anew in another folder, or go on with that one"
+                f"{path} is of another scenario, or of other data; try: "
+                "begin anew in another folder, or go on with that one"
             )
 
 

@@ -1,18 +1,17 @@
-"""Cohort: local training of all parties, over one (parties × parameters) matrix of float32.
+"""Cohort: local training of all parties, on one (parties × parameters) matrix of float32.
 
-A row is a party's model. Protocols read rows and write averages back into them; there is no other copy.
+Each row is a party's model. Protocols read rows and write averages back into them; there is no other copy.
 
-How steps are taken was chosen by measurement (`python -m benchmarks simulation`), against a plain loop over parties in
-PyTorch, with 48 parties and one thread:
+The way in which steps are taken was chosen by measurement (`python -m benchmarks simulation`). The baseline was a plain
+loop over parties in PyTorch, with 48 parties and one thread:
 
-- **together**, for models in NumPy: every step is taken for a chunk of parties at once. Some parties have fewer samples
-  or steps than others of their chunk: they drop out of it as soon as they are done, and a smaller batch is filled up
-  with samples of weight zero.
-- **in turn**, for PyTorch modules: one module whose tensors point into a row, party by party. Vectorizing over parties
-  (`vmap`) made convolutions slower, 0.5 to 0.8 times as fast as the loop.
+- **together**, for NumPy models: every step is taken for a chunk of parties at once. A party with fewer samples or
+  steps leaves the chunk as soon as it is done, and a smaller batch is filled up with samples of weight zero.
+- **in turn**, for PyTorch modules: one module, whose tensors are views of a row, trains party by party. Vectorizing
+  over parties (`vmap`) ran convolutions at 0.5 to 0.8 of the speed of the loop.
 
-Both draw the same batches and noise, and give the same results within the error of floats. With workers the same pieces
-of work are done by forked processes, and results are the same bit for bit.
+Both draw the same batches and noise, and give the same results up to floating-point error. With workers, forked
+processes do the same jobs, with bit-for-bit the same results.
 """
 
 import mmap
@@ -39,15 +38,15 @@ from tacit.learn.training.workers import PATIENCE, TrainingWorkers
 __all__ = ["Cohort", "LocalTraining"]
 
 CHUNK = 8
-"""Most parties that take a step together: fewer cost more calls, more cost memory.
+"""The largest number of parties that take a step together: fewer cost more calls, more cost memory.
 
-Times as fast as the loop, with chunks of 1, 4, 8, 16 and 48 of 48 parties: softmax 3.1, 4.8, 4.9, 6.3, 6.3; an MLP of
+Speed relative to the loop, with chunks of 1, 4, 8, 16 and 48 of 48 parties: softmax 3.1, 4.8, 4.9, 6.3, 6.3; an MLP of
 128 units 2.1, 2.5, 2.7, 2.8, 2.8; of 200 and 200 units 1.6, 2.0, 2.3, 2.0, 2.1.
 """
 BATCH_BYTES = 2**25
-"""Most bytes of samples in a joint step. Large batches make smaller chunks of parties."""
+"""The largest number of bytes of samples in a joint step. Large batches make smaller chunks of parties."""
 CACHED_BYTES = 2**28
-"""Most bytes of samples that are kept as model inputs. Larger sets are converted batch by batch."""
+"""The largest number of bytes of samples that are stored as model inputs. Larger sets are converted batch by batch."""
 
 
 class Cohort:
@@ -66,7 +65,7 @@ class Cohort:
         noise_key: bytes | None = None,
         first: int = 0,
     ) -> None:
-        """Makes the cohort of a model.
+        """Creates the cohort of a model.
 
         Args:
             model: Model that all parties train.
@@ -76,8 +75,8 @@ class Cohort:
             seed: Seed of the initial model and of the batches.
             workers: Number of processes.
             patience: Seconds without an answer after which workers are given up.
-            noise_key: Secret key of the noise; one that follows from `seed` unless given, which anybody can compute.
-            first: Number of the first party, so that a single party draws the batches that it would among all.
+            noise_key: Secret key of the noise. Default: a key derived from `seed`, which anybody can compute.
+            first: Number of the first party, so that a single party draws the same batches as it would among all.
         """
         if problems := _problems(model, data, parts, local, workers):
             raise ConfigError(problems)
@@ -88,7 +87,7 @@ class Cohort:
         """Number of samples of each party."""
         shape = len(parts), model.parameters
         self.matrix: Floats = _shared_zeros(shape) if workers > 1 else np.zeros(shape, np.float32)
-        # A party's samples lie one behind the other, so that a batch is read from few places.
+        # A party's samples are adjacent, so that a batch is read from few places.
         self._held = np.concatenate(parts)
         self._starts = np.cumsum(self.sizes) - self.sizes
         self._y = data.y[self._held].astype(np.int64 if model.classes else np.float32)
@@ -106,8 +105,8 @@ class Cohort:
     def work(self, parties: Sequence[int], round_: int) -> NDArray[np.float64]:
         """Trains some parties locally in a round, counted from 1, and returns their losses.
 
-        A loss is the mean over the party's steps. It is NaN if one was not a finite number, or if the model is not in
-        the end; that party's row is then as it was before.
+        A loss is the mean over the party's steps. It is NaN if a loss or the final model was not finite; that party's
+        row is then restored.
         """
         if round_ < 1 or len(set(parties)) < len(parties) or not set(parties) <= set(range(len(self.matrix))):
             raise ConfigError(f"rounds count from 1 and parties from 0 to {len(self.matrix) - 1}, each named once")
@@ -123,7 +122,7 @@ class Cohort:
         if self.workers == 1 or len(rows) < 2 or isinstance(self.model, NumpyModel):
             with one_thread():
                 return self.model.scores(self.matrix, rows, x, y)
-        # Forked now, because the samples are no part of what the others were forked with.
+        # Forked now, because the other workers were forked without these samples.
         with TrainingWorkers(
             lambda row: self.model.scores(self.matrix, [row], x, y)[0], self.workers, self.patience
         ) as pool:
@@ -135,12 +134,13 @@ class Cohort:
             self._pool.close()
             self._pool = None
 
-    # --- pieces of work --------------------------------------------------------------------------------------------
+    # --- jobs ------------------------------------------------------------------------------------------------------
 
     def _chunks(self, parties: list[int]) -> list[list[int]]:
         """Returns the chunks of parties that train together. They do not depend on the number of workers.
 
-        Those with as many steps are together. Chunks are even in number, so that two workers have the same to do.
+        Parties with equal numbers of steps share a chunk. The number of chunks is even, so that two workers have equal
+        work.
         """
         if not isinstance(self.model, NumpyModel):
             return [[party] for party in parties]
@@ -149,7 +149,7 @@ class Cohort:
         return [[int(party) for party in chunk] for chunk in np.array_split(ordered, count)] if parties else []
 
     def _run_jobs(self, jobs: list[tuple[list[int], int]]) -> list[list[float]]:
-        """Runs jobs here or in workers, and returns the losses of each."""
+        """Runs jobs in this process or in workers, and returns the losses of each."""
         if self.workers == 1 or len(jobs) < 2:
             with one_thread():
                 return [self._run_job(job) for job in jobs]
@@ -161,7 +161,7 @@ class Cohort:
     def _run_job(self, job: tuple[list[int], int]) -> list[float]:
         parties, round_ = job
         if isinstance(self.model, NumpyModel):
-            with np.errstate(all="ignore"):  # what overflows is found out in the end
+            with np.errstate(all="ignore"):  # Overflow is detected at the end.
                 return self._train_together(self.model, parties, round_)
         if not isinstance(self.model, TorchModel):
             raise TypeError(f"{type(self.model).__name__} is neither Fused nor Module")
@@ -170,7 +170,7 @@ class Cohort:
     def _train_together(self, model: NumpyModel, parties: list[int], round_: int) -> list[float]:
         """Takes the steps of a chunk of parties at once, on a copy of their rows."""
         batches = [self._batches(party, round_) for party in parties]
-        # Whoever has most steps comes first, so that those who are still at it are the first rows.
+        # Parties with the most steps come first, so that the parties that are still training are the first rows.
         order = sorted(range(len(parties)), key=lambda i: -len(batches[i]))
         parties, batches = [parties[i] for i in order], [batches[i] for i in order]
         models = self.matrix[parties]
@@ -191,7 +191,7 @@ class Cohort:
         return [float(loss) for loss in found]
 
     def _stack_batches(self, parties: list[int], batches: list[LocalBatches]) -> Iterator[tuple[Array, Array, Floats]]:
-        """Yields the samples of each step, one party a row, with their weights."""
+        """Yields the samples of each step, one party per row, with their weights."""
         steps = np.array([len(each) for each in batches])
         width = max(int(each.sizes.max()) for each in batches)
         places = np.zeros((len(parties), steps[0], width), np.int64)
@@ -208,7 +208,9 @@ class Cohort:
             if room is None or self._kept is None:
                 x = self._take_samples(chosen)
             else:
-                x = room[: chosen.size]  # the same memory in every step: asking for more each time costs as much again
+                x = room[
+                    : chosen.size
+                ]  # The same memory is used in every step, because allocating it each time doubles the cost.
                 np.take(self._kept, chosen.reshape(-1), axis=0, out=x, mode="clip")
                 x = x.reshape(*chosen.shape, -1)
             yield x, self._y[chosen], weights.astype(np.float32)
@@ -238,7 +240,7 @@ class Cohort:
         return GradientNoise(self.noise_key, self._first + party, round_, self.local.noise)
 
     def _take_samples(self, places: Indices) -> Array:
-        """Returns some samples, as the model takes them."""
+        """Returns some samples as model inputs."""
         if self._kept is not None:
             return self._kept[places]
         flat = self._inputs(self.data.x[self._held[places.reshape(-1)]])
@@ -250,7 +252,7 @@ class Cohort:
 
 
 class _ChunkDescent:
-    """Descent of a chunk of parties: in place for plain steps, and else by an optimizer."""
+    """Descent of a chunk of parties: in place for plain steps, otherwise with an optimizer."""
 
     def __init__(self, local: LocalTraining, models: Floats, noise: list[GradientNoise]) -> None:
         self.local, self.models, self.noise = local, models, noise
@@ -258,27 +260,27 @@ class _ChunkDescent:
         self._gradients = None if local.plain else np.empty_like(models)
 
     def step(self, model: NumpyModel, x: Array, y: Array, weights: Floats, rate: float) -> Array:
-        """Takes one step with as many of the first parties as there are samples of; returns the losses before it."""
+        """Takes one step for the first parties, as many as there are samples of; returns the losses before it."""
         models, local = self.models[: len(x)], self.local
         if self.descent is None or self._gradients is None:
             return model.descend(models, x, y, weights, DescentStep(rate, 1 - rate * local.weight_decay, local.clip))
         gradients = self._gradients[: len(x)]
         losses = model.gradients(models, x, y, weights, gradients, local.clip)
         if local.noise:
-            for gradient, noise in zip(gradients, self.noise, strict=False):  # of the first parties
+            for gradient, noise in zip(gradients, self.noise, strict=False):  # The noise of the first parties.
                 noise.add_to(gradient)
         self.descent.step(models, gradients, rate)
         return losses
 
 
 def _finite(row: Floats) -> bool:
-    """Says whether all numbers are finite. A finite sum proves it; otherwise each is checked."""
+    """Says whether all numbers are finite. A finite sum proves it; otherwise each number is checked."""
     with np.errstate(all="ignore"):
         return bool(np.isfinite(row.sum())) or bool(np.isfinite(row).all())
 
 
 def _shared_zeros(shape: tuple[int, int]) -> Floats:
-    """Returns a matrix of zeros that forked processes share."""
+    """Returns a matrix of zeros in memory that forked processes share."""
     memory: Any = mmap.mmap(-1, shape[0] * shape[1] * 4)
     return np.frombuffer(memory, np.float32).reshape(shape)
 
@@ -288,12 +290,12 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
     if workers < 1:
         wrong.append(f"workers={workers} must be at least 1")
     if not parts:
-        wrong.append("there is no party; split the samples among at least 1")
+        wrong.append("there is no party; try: split the samples among at least 1")
     empty = [place for place, part in enumerate(parts) if not len(part)]
     if empty:
-        wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; use fewer parties, or another split")
+        wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; try: use fewer parties, or another split")
     if any(len(part) and (part.min() < 0 or part.max() >= len(data.x)) for part in parts):
-        wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; split these, and no others")
+        wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; try: split these, and no others")
     if (
         isinstance(model, TorchModel)
         and not model.mixes
@@ -302,16 +304,18 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
     ):
         wrong.append(
             f"{model.name} has buffers of floats, which are averaged as they are: no clip and no noise touches them; "
-            "leave them out of its state (persistent=False), or learn without a clip of gradients"
+            "try: leave them out of its state (persistent=False), or learn without a clip of gradients"
         )
     if isinstance(model, TorchModel) and model.mixes:
         if local.clip is not None:
             wrong.append(
                 f"{model.name} has a batch norm, which mixes samples, so that no single sample's gradient can be "
-                "clipped; use a group norm, or no clip"
+                "clipped; try: use a group norm, or no clip"
             )
         single = [place for place, part in enumerate(parts) if len(part) == 1]
         if single or local.batch == 1:
             who = f"party {single[0]} has one sample" if single else "batch is 1"
-            wrong.append(f"{model.name} has a batch norm, and {who}: nothing to take a mean over; use more samples")
+            wrong.append(
+                f"{model.name} has a batch norm, and {who}: nothing to take a mean over; try: use more samples"
+            )
     return wrong

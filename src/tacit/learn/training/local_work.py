@@ -14,11 +14,12 @@ Integers = NDArray[np.int64]
 
 
 class LocalTraining(Section, frozen=True, kw_only=True):
-    """Local work: stochastic gradient descent, or a rule that goes by the size of past gradients.
+    """Local work: stochastic gradient descent, or an update rule that depends on the size of past gradients.
 
-    A step is θ ← θ − η (g + z + weight decay · θ), where g is the mean gradient over a batch, each sample's shortened
-    to `clip` if that is set, and z is Gaussian noise (paper 003, Algorithm 1, line 4). Whatever a rule remembers, such
-    as momentum, is forgotten at the end of a round: the model it belongs to is averaged away.
+    A step is θ ← θ − η (g + z + weight decay · θ). Here g is the mean gradient over a batch, in which each sample's
+    gradient is clipped to the norm `clip` if set, and z is Gaussian noise (paper 003, Algorithm 1, line 4). The state
+    of an update rule, such as momentum, is discarded at the end of a round, because averaging replaces the model it
+    belongs to.
     """
 
     rate: float = 0.1
@@ -28,7 +29,7 @@ class LocalTraining(Section, frozen=True, kw_only=True):
     epochs: int | None = None
     """Passes over a party's samples in a round; 1 unless `steps` is set."""
     steps: int | None = None
-    """Steps in a round, instead of epochs. Samples are shuffled again when all were used, and in every round."""
+    """Steps in a round, instead of epochs. Samples are shuffled in every round, and again when all were used."""
     optimizer: Literal["sgd", "rmsprop", "adam"] = "sgd"
     """Update rule, with PyTorch's defaults: 0.99 for RMSProp, 0.9 and 0.999 for Adam."""
     momentum: float = 0.0
@@ -44,12 +45,12 @@ class LocalTraining(Section, frozen=True, kw_only=True):
     noise: float = 0.0
     """Standard deviation σ of the noise on every entry of a gradient.
 
-    With noise all batches have the same size, because a sample of a smaller batch would show more. The rest of an epoch
-    is left out.
+    With noise all batches have the same size, because a sample of a smaller batch would be hidden less. The rest of an
+    epoch is left out.
     """
 
     def problems(self) -> list[str]:
-        """Returns every problem, each with what would work."""
+        """Returns all problems, each with a remedy."""
         wrong = [
             f"{name}={value} must be {wanted}"
             for name, value, wanted, fine in (
@@ -66,11 +67,11 @@ class LocalTraining(Section, frozen=True, kw_only=True):
             if not fine or (isinstance(value, float) and not isfinite(value))
         ]
         if self.epochs is not None and self.steps is not None:
-            wrong.append(f"epochs={self.epochs} and steps={self.steps} exclude each other; give one of the two")
+            wrong.append(f"epochs={self.epochs} and steps={self.steps} exclude each other; try: give one of the two")
         if self.momentum and self.optimizer != "sgd":
-            wrong.append(f'momentum={self.momentum} is for optimizer="sgd"; leave it out with "{self.optimizer}"')
+            wrong.append(f'momentum={self.momentum} is for optimizer="sgd"; try: leave it out with "{self.optimizer}"')
         if self.count == "steps" and self.steps is None:
-            wrong.append('count="steps" needs a number of steps in a round; set steps, or use count="rounds"')
+            wrong.append('count="steps" needs a number of steps in a round; try: set steps, or use count="rounds"')
         return wrong
 
     def steps_of(self, samples: int) -> int:
@@ -85,7 +86,7 @@ class LocalTraining(Section, frozen=True, kw_only=True):
         return samples // batch if self.noise else -(-samples // batch)
 
     def rate_at(self, round_: int, step: int = 0) -> float:
-        """Returns η in a round, counted from 1, and a step of it, counted from 0."""
+        """Returns η for a round, counted from 1, and a step in it, counted from 0."""
         if self.decay == "none":
             return self.rate
         t = round_ if self.count == "rounds" else (round_ - 1) * (self.steps or 1) + step + 1
@@ -99,7 +100,7 @@ class LocalTraining(Section, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class LocalBatches:
-    """Batches of a party in a round: slices of one long order of its samples."""
+    """Batches of a party in a round: slices of one sequence of its samples."""
 
     order: Integers
     starts: Integers
@@ -107,9 +108,10 @@ class LocalBatches:
 
     @classmethod
     def of(cls, local: LocalTraining, samples: int, rng: np.random.Generator, least: int = 1) -> "LocalBatches":
-        """Draws the batches. The last of an epoch may be smaller; if below `least`, it joins the one before.
+        """Draws the batches. The last batch of an epoch may be smaller; if it has fewer than `least` samples, it is
+        merged with the one before.
 
-        With noise there is no smaller one.
+        With noise there is no smaller batch.
         """
         batch = min(local.batch, samples)
         sizes = [batch] * (samples // batch) + [samples % batch] * (samples % batch > 0)
@@ -132,7 +134,7 @@ class LocalBatches:
         return self.order[start : start + self.sizes[step]]
 
     def grid(self, width: int) -> Integers:
-        """Returns the samples of all steps, (steps × width). Where a batch is smaller its last one is repeated."""
+        """Returns the samples of all steps, (steps × width). The last sample of a smaller batch is repeated."""
         places = np.minimum(np.arange(width), self.sizes[:, np.newaxis] - 1) + self.starts[:, np.newaxis]
         found: Integers = self.order[places]
         return found

@@ -1,7 +1,8 @@
 """Training loop: rounds of local work and averaging.
 
-With a server all parties continue from one shared model, so their updates are changes to it: small numbers, for which a
-ring of few bits suffices. Without a server there is no shared model, and updates are the models themselves.
+With a server all parties continue from one shared model, so their updates are changes to it. Changes are small numbers,
+for which a ring of few bits is enough. Without a server there is no shared model, and updates are the models
+themselves.
 """
 
 import hashlib
@@ -64,25 +65,25 @@ def run_rounds(average: Averaging, train_locally: LocalWork, rounds: int, first:
 class Training:
     """Training of several parties: their models, and the simulation that averages them.
 
-    Between rounds the rows of the cohort's matrix are the parties' models. There is no other copy of them.
+    Between rounds the rows of the cohort's matrix are the parties' models. There is no other copy.
     """
 
     cohort: Cohort
     parties: tuple[Party, ...]
     simulation: Simulation | None = None
-    """Simulation of the protocol; None if nobody averages."""
+    """Simulation of the protocol; None without averaging."""
     weights: Mapping[Party, float] = field(default_factory=dict)
     begin: Callable[[int, Sequence[Party], bytes], None] | None = None
-    """Called before anything of a round is released, with its number, the parties that trained in it and the digest of
-    their updates; may raise to end the training."""
+    """Called before anything of a round is released, with its number, the parties that trained and the digest of their
+    updates. May raise an error to end the training."""
     noise: ServerNoise | None = None
     """Noise of a trusted server on the average of a round."""
     key: bytes = b""
-    """Secret that digests of updates follow from; empty without noise."""
+    """Secret from which digests of updates are derived; empty without noise."""
     number: int = 0
     """Number of finished rounds."""
     excluded: dict[Party, str] = field(default_factory=dict)
-    """Parties that take no further part, each with the reason."""
+    """Excluded parties, each with the reason."""
     losses: dict[Party, float] = field(default_factory=dict)
     """Training loss of each party that trained in the last round."""
     shared: Floats | None = None
@@ -96,11 +97,11 @@ class Training:
 
     @property
     def models(self) -> Floats:
-        """Current models: the shared one, or one a party."""
+        """Current models: the shared one, or one per party."""
         return self.cohort.matrix if self.shared is None else self.shared[None, :]
 
     def steps(self, rounds: int) -> Iterator[TrainingStep]:
-        """Runs what is left of `rounds` rounds and yields each after its averages are adopted."""
+        """Runs the remaining of `rounds` rounds, and yields each after its averages are adopted."""
         for step in run_rounds(self._average, self._train_locally, rounds, self.number + 1):
             self._adopt(step)
             self.number = step.number
@@ -113,7 +114,7 @@ class Training:
         return self.cohort.evaluate(self._active(), x, y)
 
     def consensus(self) -> Floats:
-        """Returns the mean of the models of all parties that still take part."""
+        """Returns the mean of the models of all parties that are not excluded."""
         if self.shared is not None:
             return self.shared
         return np.asarray(np.mean(self.cohort.matrix[self._active()], axis=0, dtype=np.float64), np.float32)
@@ -124,20 +125,20 @@ class Training:
         return [place for place, party in enumerate(self.parties) if party not in self.excluded]
 
     def _choose_workers(self) -> list[int]:
-        """Returns the parties that have to train: those that the server will ask, if that is known, or all."""
+        """Returns the parties that have to train: those that the server will ask, if that is known; otherwise all."""
         left, simulation = self._active(), self.simulation
         if simulation is None or simulation.agreement.protocol.choice is None or self.excluded:
             return left
         try:
             asked = set(next(trace_participation(simulation, 1)).asked)
         except ConfigError:
-            return left  # the faults of the round are not known beforehand
+            return left  # The faults of the round are not known beforehand.
         return [place for place in left if self.parties[place] in asked]
 
     def _train_locally(self, number: int, before: TrainingStep | None) -> Mapping[Party, Update]:
         del before
         working, matrix = self._choose_workers(), self.cohort.matrix
-        # Models without a server are restored if the round cannot be paid for.
+        # Without a server, models are restored if the round cannot be paid for.
         untrained = matrix[working] if self.begin is not None and self.shared is None else None
         if self.shared is not None:
             matrix[working] = self.shared
@@ -148,7 +149,7 @@ class Training:
                 self.excluded[self.parties[place]] = f"its loss was no longer a number in round {number}"
         if not (left := self._active()):
             raise ConfigError(
-                "nobody's loss is a number any more; use a smaller rate, or look for samples that are not"
+                "no party's loss is finite any more; try: use a smaller rate, or look for samples that are not"
             )
         if self.shared is not None:
             for place in set(working) & set(left):
@@ -167,16 +168,17 @@ class Training:
         return updates
 
     def _find_lineage(self) -> bytes:
-        """Returns the lineage of the shared model, where updates are changes to it; empty if parties know their own.
+        """Returns the lineage of the shared model, if updates are changes to it; otherwise empty, because parties know
+        their own.
 
-        A party that missed a change could otherwise never take part again, though it has the shared model here.
+        Without it, a party that missed a change could never take part again, although it has the shared model here.
         """
         if self.simulation is None or self.shared is None or self.simulation.agreement.settings.norm is None:
             return b""
         return self.simulation.states[SERVER].continues_from()
 
     def _pay(self, number: int, working: Sequence[Party], updates: Mapping[Party, Update]) -> None:
-        """Pays for a round before anything of it is released, and lets its noise follow from the updates."""
+        """Pays for a round before anything of it is released, and derives its noise from the updates."""
         if self.begin is None:
             return
         digest, trained = hashlib.sha256(frame_parts(b"tacit/v1/release", self.key, number.to_bytes(8))), set(working)

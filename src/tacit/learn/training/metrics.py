@@ -1,4 +1,4 @@
-"""Metrics of a training round, as they are written to a run's folder."""
+"""Metrics of a training round, as stored in a run's folder."""
 
 import msgspec
 

@@ -1,8 +1,8 @@
 """Training of one party on its own machine, with its own samples: the work of `tacit node`.
 
-Updates are models, so that a party that missed rounds has the common model again after the next average. Where updates
-are clipped to a norm, they are changes to the shared model, as in `learn.training.loop`: then a missed average is lost,
-and that is reported.
+Updates are models, so that a party that missed rounds has the common model again after the next average. If updates are
+clipped to a norm, they are changes to the shared model, as in `learn.training.loop`. A missed average is then lost,
+which is reported.
 """
 
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ledger: bytes = b""
     """Privacy that the party had spent. The ledger's own file must cover at least this."""
     lineage: str = ""
-    """Lineage of the model, which the party signs. Checkpoints of 0.2 have none."""
+    """Lineage of the model, which the party signs. Checkpoints of release 0.2 have none."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Learner:
     ledger: Ledger | None = None
     spent: Spent | None = None
     number: int = 0
-    """Round whose average the model contains."""
+    """Number of the round whose average the model contains."""
     stopped: str = ""
     """Reason why training stopped before its last round; empty if it did not."""
 
@@ -104,7 +104,7 @@ class Learner:
         return row
 
     def rounds(self) -> Iterator[Metrics]:
-        """Runs the remaining rounds and yields the metrics of each, after its checkpoint is written."""
+        """Runs the remaining rounds, and yields the metrics of each after its checkpoint is written."""
         began = perf_counter()
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         self._catch_up()
@@ -124,7 +124,7 @@ class Learner:
             yield msgspec.structs.replace(metrics, seconds=round(perf_counter() - began, 3))
 
     def _catch_up(self) -> None:
-        """Takes up an average that the party adopted before the last restart, and that the checkpoint lacks."""
+        """Adopts an average that the party received before the last restart and that the checkpoint lacks."""
         adopted = None if self.peer.resuming else self.peer.load_adopted()
         if adopted is not None and adopted.round > self.number:
             self._adopt(np.asarray(adopted.vector), adopted.round)
@@ -132,22 +132,23 @@ class Learner:
             self._write_checkpoint()
 
     def _run_round(self) -> Metrics:
-        """Trains, averages and adopts the average; of an interrupted round, only the rest."""
+        """Trains, averages and adopts the average; of an interrupted round, only the remaining part."""
         before, loss, peer = self.model.copy(), None, self.peer
         number = peer.rounds + (not peer.resuming)
         if not peer.resuming:
             if self.ledger is not None and self.spent is not None:
-                # Not by the round's number: in a new session they may begin anew, and each is paid for all the same.
+                # Payments are not identified by the round's number, because numbers may restart in a new session. Each
+                # round is paid for.
                 self.ledger.spend(peer.name, self.spent)
             loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
-                raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
+                raise ConfigError(f"the loss is not finite in round {number}; try: use a smaller rate")
         brought = self.model - before if self.changes else self.model
         try:
             outcome = peer.average(brought, self.weight, changes=self.changes)
         except TacitError as error:
             if peer.rounds < number:
-                raise  # nothing was begun
+                raise  # Nothing was begun.
             return self._record_failure(before, loss, error)
         if self.changes:
             self.model[:] = before
@@ -158,7 +159,7 @@ class Learner:
         if self.changes and number != self.number + 1:
             raise JournalError(
                 f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
-                f"of the others; copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+                f"of the others; try: copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
             )
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
@@ -167,7 +168,8 @@ class Learner:
         """Returns the metrics of a round without an average, whose only result is the local work."""
         if self.changes:
             self.model[:] = before
-            # If the server itself gave up there is no average, which nobody can have missed; those before it still are.
+            # If the server itself aborted, there is no average that this party could have missed. Earlier ones may
+            # still be missing.
             none = isinstance(error, NotEnough) or (isinstance(error, PeerFault) and error.reason is Drop.ABORTED)
             if none and self.number == self.peer.rounds - 1:
                 self.number = self.peer.rounds
@@ -189,7 +191,7 @@ class Learner:
     def _epsilon(self) -> float | None:
         return None if self.ledger is None else self.ledger.epsilon(self.peer.name)
 
-    # --- what outlives it ------------------------------------------------------------------------------------------
+    # --- durable state ---------------------------------------------------------------------------------------------
 
     def _write_checkpoint(self) -> None:
         kept = NodeCheckpoint(
@@ -209,14 +211,15 @@ class Learner:
             self._check_paid(self.ledger, kept)
         if kept is not None:
             self.model[:] = np.frombuffer(kept.model, np.float32)
-            # In another session all go on from the model that they had.
+            # In a new session all parties continue from the models that they have.
             self.number = kept.round if kept.session == self.session else self.peer.rounds
         self.peer.continue_from(self._find_lineage(kept))
 
     def _find_lineage(self, kept: NodeCheckpoint | None) -> str:
-        """Returns the lineage of the model: that of the checkpoint, or of a first model.
+        """Returns the lineage of the model: that of the checkpoint, or of an initial model.
 
-        Changes are added to the first model, so all must have the same. Otherwise the first average replaces it.
+        Changes are added to the initial model, so all parties must have the same one. Otherwise the first average
+        replaces it.
         """
         if kept is not None and kept.lineage:
             return kept.lineage
@@ -230,28 +233,30 @@ class Learner:
         try:
             kept = msgspec.msgpack.decode(read_own_file(path), type=NodeCheckpoint)
         except (msgspec.DecodeError, OSError) as error:
-            raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
+            raise JournalError(
+                f"{path} cannot be read ({error}); try: move it away to begin with a new model"
+            ) from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
-            raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
+            raise ConfigError(f"{path} is of another scenario; try: give another folder, or go on with that one")
         return kept
 
     def _check_paid(self, ledger: Ledger, kept: NodeCheckpoint | None) -> None:
-        """Raises JournalError if the ledger lacks payments that other files of those rounds prove."""
+        """Raises JournalError if the ledger lacks payments for rounds that other files contain."""
         me = self.peer.name
         if kept is not None and kept.ledger:
-            ledger.covers(kept.ledger, [me])  # it may have been taken over from another party, who spent its own
+            ledger.covers(kept.ledger, [me])  # The checkpoint may come from another party with payments of its own.
         if ledger.rounds(me):
             return
         paid = {
             f"{LEDGER}.lock": ledger.lost,
-            CHECKPOINT: kept is not None and not kept.ledger,  # of a release that kept nothing of it
+            CHECKPOINT: kept is not None and not kept.ledger,  # A checkpoint of a release that did not store it.
             METRICS: _has_payments(self.place / METRICS),
             "the journal of this session": self.peer.resuming or self.peer.last is not None,
         }
         if witness := next((what for what, says in paid.items() if says), ""):
             raise JournalError(
-                f"{ledger.path} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
-                f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
+                f"{ledger.path} has no payment of {me}, and {witness} shows that rounds were paid for; try: "
+                f"restore the ledger, or begin a new run in another folder"
             )
 
 
@@ -274,19 +279,19 @@ def take_part(
     """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
     Args:
-        scenario: What all parties train.
-        federation: The roster.
+        scenario: The scenario that all parties train.
+        federation: The roster file.
         me: Name of this party.
-        identity: File of its keys; NAME.identity beside the roster unless given.
-        folder: Where to write; NAME.run beside the roster unless given.
-        metrics: Address at which metrics are served; none unless given.
-        proxy: HTTP proxy through which the party dials all others, as http://host:port; none unless given.
-        data: Samples in place of those in the scenario's `data.folder`, or of this party's part of a named set.
-        model: Model in place of the one that the scenario names, such as a PyTorch module.
+        identity: File of its keys. Default: NAME.identity in the folder of the roster.
+        folder: Folder for results. Default: NAME.run in the folder of the roster.
+        metrics: Address at which metrics are served; None for none.
+        proxy: HTTP proxy through which the party dials all others, as http://host:port; None for none.
+        data: Samples instead of those in the scenario's `data.folder`, or of this party's part of a named set.
+        model: Model instead of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
-        ledger: File of what the data have spent; in their own folder unless given, of public data in that of the run.
-        people: Says whose data it is if they changed: of the "same" people, or of "new" people only.
+        ledger: Ledger file of the data. Default: in the folder of the data; for public data, in that of the run.
+        people: If the data changed, whether they are of the "same" people, or of "new" people only.
 
     Returns:
         The finished run of this party.
@@ -311,7 +316,7 @@ def take_part(
         [part],
         scenario.local if private is None else private.local,
         scenario.seed,
-        # It is drawn anew in each life: what was sent is on disk, and nothing else needs the noise again.
+        # The key is drawn anew after each restart: what was sent is on disk, and nothing else needs the noise again.
         noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
         first=roster.names.index(me),
     )
@@ -327,8 +332,8 @@ def take_part(
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
-                "begin a new session (tacit roster renew)"
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; try: "
+                "ask them, and begin a new session (tacit roster renew)"
             )
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
@@ -340,17 +345,17 @@ def take_part(
 def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
     """Says whether updates are changes to the shared model.
 
-    They are where updates are clipped, and where the noise of others counts: a party that missed an average would
-    bring its last change again, under other noise of others.
+    They are if updates are clipped, and if the noise of other parties counts. Otherwise a party that missed an average
+    would send its last change again, combined with other noise of the other parties.
     """
     counted = private is not None and private.honest > 1
     return roster.entry.server is not None and (roster.settings.get("norm") is not None or counted)
 
 
 def _make_private_folder(place: Path) -> None:
-    """Makes a folder that only its owner can read, since it holds models that were not averaged.
+    """Creates a folder that only its owner can read, because it contains models that were not averaged.
 
-    An existing folder gets the same rights, unless it has other files, which others may need.
+    An existing folder gets the same permissions, unless it has other files, which other users may need.
     """
     try:
         make_private_folder(place)
@@ -358,13 +363,13 @@ def _make_private_folder(place: Path) -> None:
         if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
+        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; try: give another folder") from None
 
 
 def _has_payments(metrics: Path) -> bool:
-    """Says whether the metrics have a round that spent privacy."""
+    """Says whether the metrics contain a round that spent privacy."""
     for line in read_own_file(metrics).splitlines() if metrics.exists() else ():
-        with suppress(msgspec.DecodeError):  # the last may be cut short
+        with suppress(msgspec.DecodeError):  # The last line may be truncated.
             if msgspec.json.decode(line, type=Metrics).epsilon:
                 return True
     return False
@@ -385,13 +390,13 @@ def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Me
 
 
 def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
-    """Returns settings of a scenario that differ from the federation's, or are for simulations only."""
+    """Returns the settings of a scenario that differ from the federation's, or that are for simulations only."""
     name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
     wrong = []
     if name != roster.protocol:
-        wrong.append(f'the federation averages by {roster.protocol}; write protocol = "{roster.protocol}"')
+        wrong.append(f'the federation averages by {roster.protocol}; try: write protocol = "{roster.protocol}"')
     wrong += [
-        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
+        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; try: leave it out of the scenario"
         for option, value in scenario.protocol.items()
         if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
     ]
@@ -401,13 +406,15 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
         if option in roster.settings
     ]
     if scenario.faults or scenario.dropout:
-        wrong.append("faults and dropout are for simulations; leave them out, between machines they come by themselves")
+        wrong.append(
+            "faults and dropout are for simulations; try: leave them out, between machines they come by themselves"
+        )
     if scenario.workers > 1:
-        wrong.append("workers are for simulations of many parties; leave them out")
+        wrong.append("workers are for simulations of many parties; try: leave them out")
     if scenario.data.folder is None and scenario.data.parties != len(roster.names):
         wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
     if scenario.privacy is not None and scenario.privacy.noise == "central":
-        wrong.append('between machines the server adds no noise; use noise = "distributed" or "local"')
+        wrong.append('between machines the server adds no noise; try: use noise = "distributed" or "local"')
     return wrong
 
 
@@ -419,7 +426,7 @@ def _choose_own_samples(data: Dataset, scenario: Scenario, roster: RosterFile, m
 
 
 def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples: int) -> NoisePlan | None:
-    """Plans the noise of the scenario, once the federation has agreed on it."""
+    """Plans the noise of the scenario with the settings that the federation has agreed on."""
     privacy = scenario.privacy
     if privacy is None:
         return None
@@ -439,14 +446,16 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
 
 
 def _agree_on_batch(scenario: Scenario, samples: int) -> int:
-    """Returns the batch that all parties take, which the noise that each adds is for (paper 003, Algorithm 1).
+    """Returns the batch size that all parties use, on which the noise of each depends (paper 003, Algorithm 1).
 
-    Nobody knows how many samples others have. So all take one batch of the scenario's size a round, and whoever has
-    fewer samples takes no part.
+    No party knows how many samples the others have. So all take one batch of the scenario's size per round, and a party
+    with fewer samples does not take part.
     """
     batch, wrong = scenario.local.batch, []
     if scenario.local.steps != 1:
-        wrong.append("the noise of others counts per sample if all take one step a round; set steps = 1 in [local]")
+        wrong.append(
+            "the noise of others counts per sample if all take one step a round; try: set steps = 1 in [local]"
+        )
     if samples < batch:
         wrong.append(f"local.batch={batch} is more than the {samples} samples here; all agree on a smaller batch")
     if wrong:
@@ -463,14 +472,14 @@ def _open_ledger(
     paid_at: LedgerPlace,
     folder: Path,
 ) -> tuple[Ledger | None, Spent | None]:
-    """Opens the ledger of a party, and returns it with what a round spends; both None without noise."""
+    """Opens the ledger of a party, and returns it with the cost of a round; both None without noise."""
     if private is None or scenario.privacy is None:
         refuse_without_noise(paid_at)
         record_without_noise(paid_at, f"{roster.federation} {scenario.digest}", data)
         return None, None
     mechanism = describe_mechanism(scenario, private.sigma, private.honest)
     ledger = paid_at.open(f"{roster.federation} {scenario.digest}", scenario.privacy, data, mechanism)
-    if paid_at.of_data and (folder / LEDGER).exists():  # earlier releases kept it there
+    if paid_at.of_data and (folder / LEDGER).exists():  # Earlier releases kept it there.
         ledger.take_over((folder / LEDGER).read_bytes())
     spent = private.event(roster.terms, entries)
     check_planned_rounds(ledger, spent, scenario.rounds)

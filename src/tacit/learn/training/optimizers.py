@@ -1,4 +1,4 @@
-"""Optimizers for many parties at once: the rules of PyTorch, with its defaults."""
+"""Optimizers for many parties at once: PyTorch's rules, with its defaults."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Descent:
         self._second = np.zeros_like(matrix) if local.optimizer != "sgd" else None
 
     def step(self, matrix: Array, gradients: Array, rate: float) -> None:
-        """Moves the first rows of the matrix, as many as there are gradients; these are overwritten."""
+        """Updates the first rows of the matrix, one per gradient. The gradients are overwritten."""
         count, local = len(gradients), self.local
         self.taken += 1
         if local.weight_decay:
@@ -51,7 +51,7 @@ class Descent:
         means += (1 - FORGET) * gradients
         squares *= FORGET_SQUARES
         squares += (1 - FORGET_SQUARES) * np.square(gradients)
-        # Both begin at zero, and are small at first only because of that.
+        # Both averages start at zero, which makes them too small at first.
         roots = np.sqrt(squares)
         roots *= 1 / np.sqrt(1 - FORGET_SQUARES**self.taken)
         roots += TINY

@@ -1,4 +1,4 @@
-"""Audit of a training run: its rounds, with the faults injected in them and the worst seed, as far as there is time."""
+"""Audit of a training run: its rounds with their injected faults, for the worst seed, as far as the time allows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,13 +21,13 @@ from tacit.core.errors import TacitError
 from tacit.learn.scenario import Scenario
 
 MOST_SUMS, MOST_REHEARSED = 4_000_000, 1_000
-"""Limits where only the sums of rounds count: rounds times the cube of parties, and rounds."""
+"""Limits if only the sums of rounds are analysed: rounds times the cube of parties, and rounds."""
 MOST_WORK, MOST_RUN = 5_000, 16
-"""Limits where each round is run whole: messages, shares and masks of all rounds together, and rounds."""
+"""Limits if each round is run in full: messages, shares and masks of all rounds together, and rounds."""
 
 
 def audit_run(checked: CheckedRun, scenario: Scenario) -> bytes:
-    """Returns the contents of a run's `audit.json`: the audit of its rounds, with the faults injected in them."""
+    """Returns the contents of a run's `audit.json`: the audit of its rounds, with the injected faults."""
     told: dict[str, Any] = {
         "says": "",
         "format": FORMAT,
@@ -40,7 +40,7 @@ def audit_run(checked: CheckedRun, scenario: Scenario) -> bytes:
             told |= _describe_reason(Remark.of(NoteCode.TOO_LONG, argument="", statement=""))
         else:
             told |= _audit_rounds(checked, scenario)
-    except TacitError as error:  # such as what is not linear, or rounds none of which has an average
+    except TacitError as error:  # For example, the protocol is not linear, or no round has an average.
         told |= _describe_reason(Remark.of(NoteCode.FAILED, error=str(error)))
     return msgspec.json.format(msgspec.json.encode(told), indent=2)
 
@@ -53,9 +53,9 @@ def _describe_reason(reason: Remark) -> dict[str, Any]:
 def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     """Returns what single parties, the server, and coalitions of the scenario's size could learn from a run.
 
-    What nobody learns of static models, nobody learns of drifting ones. So the harder question is asked first. Only if
-    it finds somebody, the run's own question follows, with the first beside it. As in `tacit audit`, every number is
-    for the worst of the seeds that were tried, the run's own one first.
+    What nobody learns about static models, nobody learns about drifting ones. So the static case is analysed first.
+    Only if it exposes somebody is the run's own case analysed too, and both are reported. As in `tacit audit`, every
+    number is for the worst of the tried seeds, which begin with the run's own.
     """
     rounds = _count_rounds(checked, scenario)
     still = Scope(
@@ -113,7 +113,7 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
 
 
 def _count_rounds(checked: CheckedRun, scenario: Scenario) -> int:
-    """Returns how many rounds of a run can be looked at in little time, from the first on."""
+    """Returns the number of rounds, from the first one on, that can be analysed quickly."""
     protocol, terms = checked.protocol, checked.terms
     if _rehearsable(checked, scenario):
         cheap = min(MOST_REHEARSED, MOST_SUMS // len(terms.parties) ** 3)
@@ -124,12 +124,12 @@ def _count_rounds(checked: CheckedRun, scenario: Scenario) -> int:
 
 
 def _rehearsable(checked: CheckedRun, scenario: Scenario) -> bool:
-    """Says whether sums of rounds are all there is to look at; what faults show besides is seen in whole rounds."""
+    """Says whether only the sums of rounds need to be analysed. Faults may show more, which only full rounds show."""
     return checked.protocol.choice is not None and checked.terms.rounds_alike and not scenario.faults
 
 
 def _sampling_assumptions(samples: Sequence[CoalitionSample]) -> list[Remark]:
-    """Returns how many coalitions of each size were analysed, where these do not stand for all."""
+    """Yields how many coalitions of each size were analysed, if these do not represent all."""
     return [
         Remark.of(AssumptionCode.COALITIONS_SAMPLED, size=each.size, coalitions=each.coalitions, analysed=each.covered)
         for each in samples
@@ -138,6 +138,6 @@ def _sampling_assumptions(samples: Sequence[CoalitionSample]) -> list[Remark]:
 
 
 def _representatives(kinds: Sequence[CoalitionKind]) -> list[Remark]:
-    """Returns for how many coalitions each one stands, if it stands for several."""
+    """Returns the number of coalitions that each analysed one represents, if it represents several."""
     code = AssumptionCode.REPRESENTATIVE
     return [Remark.of(code, members=kind.coalition, coalitions=kind.many) for kind in kinds if kind.many > 1]

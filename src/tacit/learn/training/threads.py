@@ -1,7 +1,7 @@
-"""Limit to one thread for numeric libraries. On a busy machine two threads took 25 times as long as one.
+"""Limit of numeric libraries to one thread. On a busy machine two threads took 25 times as long as one.
 
-Local work is small pieces for which threads of a library gain little, and sums that several threads take part in may
-depend on how many they are. More than one core is for processes (`Cohort(workers=…)`).
+Local work consists of small jobs, for which threads of a library gain little. The result of a sum over several threads
+may depend on their number. To use more cores, use processes (`Cohort(workers=…)`).
 """
 
 import ctypes
@@ -17,7 +17,7 @@ ENDINGS = ("", "64_")
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps the libraries behind NumPy, SciPy and PyTorch to one thread, and gives them back what they had."""
+    """Limits the libraries behind NumPy, SciPy and PyTorch to one thread, and restores their settings at the end."""
     torch = sys.modules.get("torch")
     pools = [*_pools(), *([(torch.get_num_threads, torch.set_num_threads)] if torch is not None else [])]
     before = [count() for count, _ in pools]
@@ -32,7 +32,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _pools() -> tuple[tuple[Callable[[], int], Callable[[int], None]], ...]:
-    """Returns how to ask and to tell each OpenBLAS that this process has loaded; nothing where that cannot be found."""
+    """Returns the functions that get and set the threads of each loaded OpenBLAS; empty if they cannot be found."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

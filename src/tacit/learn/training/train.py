@@ -1,7 +1,6 @@
 """Training of a scenario, written to a folder round by round.
 
-The flow: `assemble.assemble_run` loads and audits, `loop.Training` runs the rounds, `run_audit.audit_run` reports on
-them.
+`assemble.assemble_run` loads and audits, `loop.Training` runs the rounds, and `run_audit.audit_run` reports on them.
 """
 
 from collections.abc import Callable
@@ -33,11 +32,12 @@ from tacit.learn.training.run_folder import (
     KEY,
     METRICS,
     MODEL,
+    PARTIES,
     SCENARIO,
     encode_line,
     is_over,
     load_noise_key,
-    make_folder,
+    open_folder,
     read_metrics,
     sanitize_name,
 )
@@ -51,7 +51,7 @@ RoundCallback: TypeAlias = Callable[[Metrics], None]
 
 @dataclass
 class Run:
-    """Finished training run."""
+    """Finished training run: its metrics, its final model, and the notes of the audit. `tacit.train` returns it."""
 
     scenario: Scenario
     history: list[Metrics]
@@ -62,7 +62,7 @@ class Run:
     sizes: tuple[int, ...]
     """Number of samples of each party."""
     labels: NDArray[np.int64] | None = None
-    """Number of samples by label, one row a party; None without labels."""
+    """Number of samples by label, one row per party; None without labels."""
     notes: tuple[str, ...] = ()
     """Notes of the audit and of the choice of the ring, from before the first round."""
 
@@ -115,28 +115,47 @@ def train(
     """Trains a scenario and writes metrics, checkpoints, audit and model to a folder, round by round.
 
     Args:
-        scenario: What to train.
-        folder: Where to write; a new folder in `runs` unless given.
-        resume: Whether to continue an interrupted run: that in the folder, or the last of this scenario in `runs`.
-        data: Samples in place of those that the scenario names. Samples with owners stay with them, unless the scenario
-            has a split.
-        model: Model in place of the one that the scenario names, such as a PyTorch module.
+        scenario: The scenario to train.
+        folder: Folder for the results. Default: a new folder in `runs`.
+        resume: Whether to continue an interrupted run: the one in `folder`, or the last of this scenario in `runs`.
+        data: Samples instead of those that the scenario names. They stay with their owners, unless it has a split.
+        model: Model instead of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
-        address: Ray cluster whose actors play the parties, in place of local processes. Results do not depend on it.
-        ledger: File of what the data have spent; in their own folder unless given, of public data in that of the run.
-        people: Says whose data it is if they changed: of the "same" people, or of "new" people only.
-
-    Returns:
-        The finished run.
+        address: Ray cluster whose actors run the parties, instead of local processes. It does not change the results.
+        ledger: Ledger file of the data. Default: in the folder of the data; for public data, in that of the run.
+        people: If the data changed, whether they are of the "same" people, or of "new" people only.
 
     Raises:
-        ConfigError: With every problem of the scenario.
+        ConfigError: With all problems of the scenario.
         LeakRefused: If the settings would expose a model to a coalition of the scenario's `adversary` parties.
         BudgetSpent: If the planned rounds would exceed the budget of the data.
+
+    >>> import tempfile
+    >>> import tacit
+    >>> scenario = tacit.Scenario.of({"rounds": 1, "data": {"parties": 3, "train": 60, "test": 30}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tacit.train(scenario, folder=f"{folder}/run").sizes
+    (20, 20, 20)
     """
     scenario = _check_arguments(scenario, data, model)
-    place = make_folder(scenario, folder, resume)
+    with open_folder(scenario, folder, resume) as place:
+        return _run_in_folder(scenario, place, resume, data, model, on_round, progress, address, ledger, people)
+
+
+def _run_in_folder(
+    scenario: Scenario,
+    place: Path,
+    resume: bool,
+    data: Dataset | None,
+    model: Any,
+    on_round: RoundCallback | None,
+    progress: Progress,
+    address: str | None,
+    ledger: str | Path | None,
+    people: People | None,
+) -> Run:
+    """Trains a scenario in a folder that exists. Arguments are those of `train`."""
     over = resume and scenario.privacy is not None and is_over(place)
     noise = scenario.privacy is not None and not over
     kept = Checkpoint.read(place / CHECKPOINT, noise=noise) if resume and (place / CHECKPOINT).exists() else None
@@ -146,14 +165,12 @@ def train(
     try:
         found = assemble_run(scenario, data, model, LedgerPlace() if over else paid_at, progress, secret, address)
     except TacitError:
-        if started:  # nothing was released, so nothing needs the key
+        if started:  # Nothing was released, so nothing needs the key.
             (place / KEY).unlink(missing_ok=True)
         raise
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = [] if kept is None else _restore_run(place, found, kept, digest, paid_at if over else None)
-    replace_file(place / SCENARIO, scenario.encode())
-    if found.checked is not None and not (place / AUDIT).exists():
-        replace_file(place / AUDIT, audit_run(found.checked, scenario))
+    _write_description(place, found)
     replace_file(place / METRICS, b"".join(map(encode_line, history)))
     with open(open_private(place / METRICS), "ab") as file:
         for metrics in found.rounds() if not over else ():
@@ -166,23 +183,26 @@ def train(
             if on_round is not None:
                 on_round(metrics)
     found.close()
-    run = Run(
-        scenario,
-        history,
-        place,
-        found.training.consensus(),
-        found.training.cohort.model,
-        tuple(len(part) for part in found.parts),
-        found.labels,
-        (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else [])),
-    )
+    training, sizes = found.training, tuple(len(part) for part in found.parts)
+    notes = (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else []))
+    run = Run(scenario, history, place, training.consensus(), training.cohort.model, sizes, found.labels, notes)
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
 
 
+def _write_description(place: Path, found: AssembledRun) -> None:
+    """Writes what is known of a run before its first round: its scenario, the names of its parties and its audit."""
+    replace_file(place / SCENARIO, found.scenario.encode())
+    if (owners := found.name_owners()) is not None:
+        replace_file(place / PARTIES, msgspec.json.encode(owners))
+    if found.checked is not None and not (place / AUDIT).exists():
+        replace_file(place / AUDIT, audit_run(found.checked, found.scenario))
+
+
 def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
-    """Returns a checked scenario; raises ConfigError with every problem. A scenario made in Python is unchecked."""
+    """Returns a checked scenario; raises ConfigError with all problems. A scenario made in Python was not checked
+    before."""
     if isinstance(scenario, str | Path):
         raise ConfigError(f"train takes a scenario; to read that of a file: tacit.Scenario.load({str(scenario)!r})")
     if not isinstance(scenario, Scenario):
@@ -202,7 +222,7 @@ def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
 def _place_ledger(
     scenario: Scenario, folder: Path, given: str | Path | None, people: People | None, *, own_data: bool
 ) -> LedgerPlace:
-    """Returns where a run pays for its noise; of a run without noise, where others on its data do."""
+    """Returns the ledger of a run with noise; for a run without noise, the ledger that other runs on its data use."""
     if scenario.privacy is not None:
         return choose_ledger(scenario, folder, given, people, own_data=own_data)
     return place_beside_data(scenario, given, people)
@@ -213,14 +233,14 @@ def _restore_run(
 ) -> list[Metrics]:
     """Restores an interrupted run from its checkpoint, and returns the metrics of its rounds.
 
-    Of a run that is over, `paid_at` is the place of its ledger.
+    If the run is finished, `paid_at` is the location of its ledger.
     """
     checkpoint.check(place / CHECKPOINT, digest)
     if paid_at is not None:
         record = decode_ledger(checkpoint.ledger).runs[0]
         if paid_at.path is None or read_ledger(paid_at.path).record_of(record.run) != record:
             raise ConfigError(
-                f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere"
+                f"{place / CHECKPOINT} is not the last one of this run, which is over; try: begin anew elsewhere"
             )
         if checkpoint.round < found.scenario.rounds:
             found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"

@@ -1,6 +1,6 @@
-"""Worker processes of a training: they run one task over and over, and end with their owner.
+"""Worker processes of a training: they run one task repeatedly, and end with their owner.
 
-A task may write into shared memory, which everybody sees; its results are sent back.
+A task may write into shared memory, which all processes see. Its results are sent back.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ __all__ = ["PATIENCE", "TrainingWorkers"]
 
 
 class TrainingWorkers:
-    """Forked processes that run one task over and over. One job is one party's round."""
+    """Forked processes that run one task repeatedly. One job is one party's round."""
 
     def __init__(self, task: Callable[[Any], Any], count: int, patience: float = PATIENCE) -> None:
         self._pool = ForkedPool(
@@ -33,17 +33,17 @@ class TrainingWorkers:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the processes that have not been ended."""
+        """The ids of the processes that have not ended."""
         return self._pool.pids
 
     def run(self, jobs: Sequence[Any]) -> list[Any]:
         """Returns the result of the task for each job, in order.
 
-        Raises the task's error, and WorkerLost if a process ends or does not answer for too long. Then all of them are
+        Raises the task's error, and WorkerLost if a process ends or does not answer in time. All processes are then
         ended.
         """
         return self._pool.run(jobs)
 
     def close(self) -> None:
-        """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
+        """Ends the processes. Does nothing if called again, or in a forked copy of the owner."""
         self._pool.close()

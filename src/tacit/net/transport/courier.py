@@ -153,7 +153,9 @@ class Courier:
             try:
                 server.add_secure_port(where, credentials)
             except RuntimeError:  # somebody took it a moment ago
-                raise ConfigError(f"{self.me} cannot listen at {address}: {where} is taken; use another one") from None
+                raise ConfigError(
+                    f"{self.me} cannot listen at {address}: {where} is taken; try: use another one"
+                ) from None
         await server.start()
         self._server, self.addresses = server, tuple(found)
 
@@ -233,7 +235,7 @@ class Courier:
             with self._openings.hold(caller):
                 opening = read_opening(await self._first_piece(pieces))
             if (link := self.links[caller]).peer.address:
-                why = f"federation.toml here has an address of {caller}; have both take the newest one"
+                why = f"federation.toml here has an address of {caller}; try: have both take the newest one"
                 raise FrameRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
@@ -244,8 +246,8 @@ class Courier:
         if link.held.add(opening, stream):
             self._on_conflict(
                 caller,
-                f"another process has taken over the connection of {caller}; unless {caller} was restarted, two "
-                f"machines use its identity: stop one of them, or make new keys for it (tacit keygen)",
+                f"another process has taken over the connection of {caller}; try: unless {caller} was restarted, stop "
+                f"one of the two machines with its identity, or make new keys for it (tacit keygen)",
             )
         try:
             link.retry_now()

@@ -171,7 +171,7 @@ class HeldStreams:
         """Returns a stream without a message; raises TransportError if the peer holds none."""
         while True:
             if not self._streams[lane]:
-                raise TransportError(f"{self.peer} has no address and is not connected; has {self.peer} been started?")
+                raise TransportError(f"{self.peer} has no address and is not connected; try: start {self.peer}")
             for number in sorted(self._streams[lane]):
                 if (stream := self._streams[lane][number]).idle:
                     return stream

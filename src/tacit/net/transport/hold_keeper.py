@@ -118,8 +118,8 @@ class HoldKeeper:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.ABORTED:
                 raise StreamReplaced(
-                    f"another process with the identity of {link.me} is connected to {link.peer.name}; stop one of "
-                    f"them, or make new keys for it: tacit keygen"
+                    f"another process with the identity of {link.me} is connected to {link.peer.name}; try: stop one "
+                    f"of them, or make new keys for it (tacit keygen)"
                 ) from None
             raise TransportError(link.explain(error)) from None
         finally:

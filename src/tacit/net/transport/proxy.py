@@ -14,7 +14,7 @@ from tacit.net.membership.identity import host_and_port
 
 DIRECT = (("grpc.enable_http_proxy", 0),)
 """Options of a channel that dials directly, whatever the environment says."""
-FORM = "write it as http://host:port, or http://name:password@host:port"
+FORM = "try: http://host:port, or http://name:password@host:port"
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,9 @@ class Proxy:
             code = found[1]
             if code == "407":
                 return f"the proxy at {self.address} wants a name and a password (HTTP 407); {FORM}"
-            return (
-                f"the proxy at {self.address} refuses to connect to {where} (HTTP {code}); have it allow that address"
-            )
+            return f"the proxy at {self.address} refuses to connect to {where} (HTTP {code}); try: have it allow that"
         if "HTTP proxy" in details or "Failed parsing HTTP" in details:
-            return f"{self.address} does not answer as an HTTP proxy; correct the proxy of this party"
+            return f"{self.address} does not answer as an HTTP proxy; try: correct the proxy of this party"
         if "Failed to connect to remote host" in details or "DNS" in details or "not known" in details:
-            return f"no proxy answers at {self.address}; correct the proxy of this party, or start it"
+            return f"no proxy answers at {self.address}; try: correct the proxy of this party, or start it"
         return None

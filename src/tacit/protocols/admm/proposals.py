@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from tacit.core.protocol_facts import Claim, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import Claim, ConditionCode, Promise, ProposedSettings, ReasonCode
 from tacit.core.suite import Party
 from tacit.protocols.admm.settings import AdmmTerms
 
@@ -23,14 +23,15 @@ def _lemma_iii_1(terms: AdmmTerms, coalition: Collection[Party], rounds: int) ->
     del rounds
     if len(terms.pattern.partitions[0]) > 1 or terms.settings.masked or terms.iterations < 2 or not coalition:
         return None
-    return Promise(True, f"all to all, {terms.iterations} iterations")
+    return Promise(True, ConditionCode.ALL_TO_ALL, {"iterations": terms.iterations})
 
 
 def _theorem_iii_2(terms: AdmmTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
     most = 2 * terms.pattern.gap - 1
     if len(terms.pattern.partitions[0]) == 1 or len(coalition) != 1 or terms.iterations > most or rounds > 1:
         return None
-    return Promise(False, f"one curious peer, t_g = {terms.pattern.gap}, {terms.iterations} of {most} iterations")
+    facts = {"gap": terms.pattern.gap, "iterations": terms.iterations, "most": most}
+    return Promise(False, ConditionCode.GAP, facts)
 
 
 CLAIMS = (

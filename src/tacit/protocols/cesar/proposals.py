@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import (
+    Claim,
+    CoalitionQuery,
+    ConditionCode,
+    PrivacyArgument,
+    Promise,
+    ProposedSettings,
+    ReasonCode,
+)
 from tacit.core.suite import Party
 from tacit.designs import graphs
 from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
@@ -57,14 +65,14 @@ def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
 
 def _theorem_1(terms: "CesarTerms", coalition: Collection[Party], rounds: int) -> Promise | None:
     del terms
-    return Promise(False, "one curious node, in one round") if len(coalition) == 1 and rounds == 1 else None
+    return Promise(False, ConditionCode.ONE_NODE_ONE_ROUND) if len(coalition) == 1 and rounds == 1 else None
 
 
 def _theorem_5(terms: "CesarTerms", coalition: Collection[Party], rounds: int) -> Promise | None:
     k = terms.settings.masking
     if not 1 < len(coalition) <= k or rounds > 1:
         return None
-    return Promise(False, f"k = {k}, and {len(coalition)} nodes that collude")
+    return Promise(False, ConditionCode.COLLUDING_NODES, {"k": k, "size": len(coalition)})
 
 
 CLAIMS = (

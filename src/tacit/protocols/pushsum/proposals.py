@@ -3,7 +3,15 @@
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import (
+    Claim,
+    CoalitionQuery,
+    ConditionCode,
+    PrivacyArgument,
+    Promise,
+    ProposedSettings,
+    ReasonCode,
+)
 from tacit.core.suite import ONLOOKER, Party
 from tacit.designs import graphs
 from tacit.protocols.shapes.proofs import LEFT, PLAIN_VECTORS, few_neighbours, is_complete, one_sum, private_neighbours
@@ -54,7 +62,7 @@ def _section_3_3(terms: "PushSumTerms", coalition: Collection[Party], rounds: in
     del rounds
     if not terms.settings.private or set(coalition) != {ONLOOKER}:
         return None
-    return Promise(False, "private=true, and an onlooker")
+    return Promise(False, ConditionCode.PRIVATE_EAVESDROPPER)
 
 
 STATEMENT = "random y_i(0) and p_ii keep an onlooker from decoding the local models"

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from tacit.core.average import format_count
-from tacit.core.protocol_facts import Claim, Promise, ProposedSettings, ReasonCode
+from tacit.core.protocol_facts import Claim, ConditionCode, Promise, ProposedSettings, ReasonCode
 from tacit.core.suite import SERVER, Party
 from tacit.designs.circle import secure_degree
 from tacit.designs.participation import Batches
@@ -43,14 +42,14 @@ def _threshold(holders: int, c: int) -> int:
 
 def _one_round(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
     del terms
-    return Promise(False, "the server alone, in one round") if set(coalition) == {SERVER} and rounds == 1 else None
+    return Promise(False, ConditionCode.SERVER_ONE_ROUND) if set(coalition) == {SERVER} and rounds == 1 else None
 
 
 def _batches(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
     policy = terms.policy
     if not isinstance(policy, Batches) or set(coalition) != {SERVER} or policy.privacy < 2:
         return None
-    return Promise(False, f"batches of T = {policy.privacy}, {format_count(rounds, 'round')}")
+    return Promise(False, ConditionCode.BATCHES, {"batch": policy.privacy, "rounds": rounds})
 
 
 CLAIMS = (

@@ -14,7 +14,7 @@ from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor import app_audit
 from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.render import FINDINGS, ORIGINS, describe_app, render_findings, render_origin
 from tacit.integrations.flower.auditor.server_app import SAMPLING, STRATEGIES
 
@@ -120,10 +120,94 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
     assert found.facts.read.keys() == wanted.keys()
     assert not found.facts.assumed
     assert not found.facts.unread
-    assert found.facts.read["num_shares"] == Origin(OriginCode.CONFIG, name="num-shares")
+    assert found.facts.read["num_shares"] == ValueOrigin(OriginCode.CONFIG, name="num-shares")
     place = found.facts.read["clipping_range"]
     assert (place.code, place.path) == (OriginCode.LINE, "ward/server_app.py")
     assert "clipping_range=4.0" in PLUS.splitlines()[place.line - 1]
+
+
+LEGACY = "legacy = LegacyContext(context, config"
+
+
+def test_a_context_may_be_bound_to_the_name_that_it_is_made_from(tmp_path):
+    """Flower's own example does so."""
+    example = PLUS.replace(LEGACY, "context = LegacyContext(context=context, config").replace(
+        "(grid, legacy)", "(grid, context)"
+    )
+    found = audit_app(written(tmp_path, example))
+    assert (found.averages, found.facts.unread) == ("SecAgg+", {})
+    assert (found.facts.values["rounds"], found.facts.values["fraction"]) == (6, 0.5)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "context = LegacyContext(context)\n    context = LegacyContext(context, config",
+        "if grid:\n        context = LegacyContext(context)\n    legacy = made_elsewhere(context, config",
+    ],
+)
+def test_a_context_that_is_bound_otherwise_is_not_read(tmp_path, twice):
+    found = audit_app(written(tmp_path, PLUS.replace(LEGACY, twice).replace("(grid, legacy)", "(grid, context)")))
+    assert "rounds" in found.facts.unread
+
+
+FIT = """
+class Client(NumPyClient):
+    def fit(self, parameters, config):
+        return parameters, 10, METRICS
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "clear"),
+    [
+        ("{}", True),
+        ("{'loss': 0.5, 'seen': len(self.data), 'accuracy': float(self.accuracy)}", True),
+        ("{'weights': str(parameters)}", False),
+        ("{'weights': parameters[0].tobytes()}", False),
+        ("self.results", False),
+        ("{**self.results}", False),
+    ],
+)
+def test_metrics_that_may_carry_a_model_leave_the_verdict_undecided(tmp_path, metrics, clear):
+    everybody = PLUS.replace('config["fraction-fit"]', "1.0")
+    found = audit_app(written(tmp_path, everybody, FIT.replace("METRICS", metrics) + CLIENT))
+    assert ("metrics" not in found.facts.unread) is clear
+    assert finding_of(found, AppCode.METRICS_SEEN)
+    told = json.loads(
+        CliRunner().invoke(command, ["audit", "--flower", str(tmp_path), "--rounds", "1", "--json"]).stdout
+    )
+    assert (told["verdict_code"] == "undecided") is not clear
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "names"),
+    [
+        (
+            "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod, LocalDpMod(1.0, 1.0, 1.0, 1e-5)])",
+            PLUS,
+            ("LocalDpMod",),
+        ),
+        (
+            "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod, fixedclipping_mod])",
+            PLUS,
+            ("fixedclipping_mod",),
+        ),
+        (
+            CLIENT,
+            PLAIN.replace("FedAvg(", "DifferentialPrivacyServerSideFixedClipping("),
+            ("DifferentialPrivacyServerSideFixedClipping",),
+        ),
+        (CLIENT, PLUS, ()),
+    ],
+)
+def test_differential_privacy_of_flower_is_named_and_not_counted(tmp_path, client, server, names):
+    imports = "from flwr.client.mod import LocalDpMod, fixedclipping_mod, secaggplus_mod\n"
+    found = audit_app(written(tmp_path, server, imports + client if "Dp" in client or "clipping" in client else client))
+    assert [each["names"] for each in found.findings if each.code is AppCode.FLOWER_NOISE_IGNORED] == (
+        [names] if names else []
+    )
+    assert "mod" not in found.facts.unread
 
 
 @pytest.mark.parametrize(
@@ -251,7 +335,7 @@ def test_what_is_given_and_cannot_be_read_is_no_default(tmp_path, fraction, more
 @pytest.mark.usefixtures("looks_only")
 def test_what_is_not_given_is_flowers_default(tmp_path):
     facts = facts_of(tmp_path, "fraction_evaluate=0.5")
-    assert facts.assumed["fraction"] == Origin(OriginCode.FLOWER_DEFAULT)
+    assert facts.assumed["fraction"] == ValueOrigin(OriginCode.FLOWER_DEFAULT)
     assert facts.values["fraction"] == 1.0
 
 
@@ -810,7 +894,7 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
 def test_every_code_has_words_and_json_has_both(tmp_path):
     assert FINDINGS.keys() == set(AppCode)
     assert ORIGINS.keys() == set(OriginCode)
-    place = Origin(OriginCode.BOUND_AGAIN, "ward/server_app.py", 7, "grid")
+    place = ValueOrigin(OriginCode.BOUND_AGAIN, "ward/server_app.py", 7, "grid")
     assert render_origin(place) == "ward/server_app.py, line 7: grid is bound again"
     told = describe_app(audit_app(written(tmp_path, PLUS)))
     assert len(told["findings"]) == len(told["says"])

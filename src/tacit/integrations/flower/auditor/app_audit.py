@@ -1,11 +1,11 @@
-"""Audit of a Flower app from its files, none of which is run.
+"""Audit of a Flower app from its files, without running them.
 
 The `pyproject.toml` of an app and the source of its server say how it averages: by a plain strategy, by Flower's
-SecAgg+, or by Tacit. `audit_app` reads both, as far as that is safe, and follows where the grid of the server goes. A
-value that is not given is Flower's default, or assumed, and listed as such. A value that is given and cannot be read is
-listed too, and then the verdict is at best undecided. The rest is an ordinary audit. SecAgg+ is analysed as `secagg`
-with the same threshold: an honest-but-curious server sees the same sums whoever masks with whom, as long as the mask
-graph of the remaining nodes is connected.
+SecAgg+, or by Tacit. `audit_app` reads both, as far as that is safe, and follows the uses of the server's grid. A value
+that is not given is Flower's default, or assumed, and is listed as such. A value that is given but cannot be read is
+listed too, and the verdict is then at best undecided. The rest is an ordinary audit. SecAgg+ is analysed as `secagg`
+with the same threshold: an honest-but-curious server sees the same sums for any mask graph, as long as the graph of the
+remaining nodes is connected.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, Facts
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
 from tacit.integrations.flower.auditor.server_app import MODS, OUR_MODS, PLAIN, TACIT, RoundStart
 from tacit.net.membership.roster import RosterFile
@@ -52,7 +52,7 @@ class FlowerAudit:
     app: str
     averages: str
     """Method of averaging: "plain", "SecAgg+", "SecAgg" or "Tacit"."""
-    start: Origin
+    start: ValueOrigin
     """Place in the source where rounds are started."""
     facts: Facts
     reports: list[Report]
@@ -112,14 +112,17 @@ def audit_app(
         raise ConfigError(problems)
     app = App.load(Path(folder))
     try:
-        return _audit_loaded(app, Facts(overrides), dropout)
+        found = _audit_loaded(app, Facts(overrides), dropout)
+        if names := app.find_flower_noise():
+            found.findings.append(Remark.of(AppCode.FLOWER_NOISE_IGNORED, names=names))
+        return found
     except RecursionError:
         raise ConfigError(f"the source of {app.name} is nested too deep to be read") from None
 
 
 def _audit_loaded(app: App, facts: Facts, dropout: float) -> FlowerAudit:
     start = app.find_start(facts)
-    rounds = int(facts.take("rounds", start.rounds, 1, Origin(OriginCode.NOT_IN_APP, name="rounds")))
+    rounds = int(facts.take("rounds", start.rounds, 1, ValueOrigin(OriginCode.NOT_IN_APP, name="rounds")))
     if start.how == TACIT:
         return _audit_tacit(app, facts, start, rounds, dropout)
     nodes, sampled = _count_nodes(app, facts, start)
@@ -151,6 +154,7 @@ def _audit_secagg(
     clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST))
     weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST))
     app.check_mod(facts, MODS[workflow])
+    app.check_metrics(facts)
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
     # A round continues while a threshold of everybody's shares is left, and all have the same number.
     settings["fewest"] = -(-sampled * threshold // shares)
@@ -166,6 +170,7 @@ def _audit_secagg(
         findings.append(Remark.of(AppCode.GRAPH_CAN_SPLIT, shares=shares))
     if not start.has_initial_model:
         findings.append(Remark.of(AppCode.INITIAL_MODEL_REQUEST, certain=start.has_initial_model is False))
+    findings.append(Remark.of(AppCode.METRICS_SEEN))
     findings.append(Remark.of(AppCode.KEYS_NOT_SIGNED))
     if dropout:
         findings.append(Remark.of(AppCode.RETURN_DELAYED))
@@ -183,25 +188,26 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
     names: tuple[Party, ...] = ()
     settings: Mapping[str, Any] = {}
     if roster is not None:
-        names, settings, listed = roster.names, roster.settings, Origin(OriginCode.ROSTER)
-        facts.take("roster", SourceValue(str(path), Origin(OriginCode.CONFIG, name=FEDERATION)))
+        names, settings, listed = roster.names, roster.settings, ValueOrigin(OriginCode.ROSTER)
+        facts.take("roster", SourceValue(str(path), ValueOrigin(OriginCode.CONFIG, name=FEDERATION)))
         counted, named = SourceValue(len(names), listed), SourceValue(roster.protocol, listed)
     else:
-        facts.take("roster", NOT_GIVEN, "none", Origin(OriginCode.ROSTER_NOT_USED, name=str(path)))
+        facts.take("roster", NOT_GIVEN, "none", ValueOrigin(OriginCode.ROSTER_NOT_USED, name=str(path)))
         counted = NOT_GIVEN
-        named = unreadable_value(other or Origin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
+        named = unreadable_value(other or ValueOrigin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
     protocol = str(facts.take("protocol", named, app.config.get("tacit-protocol") or DEFAULT_PROTOCOL))
-    settings = settings if protocol == named.value else {}  # the roster's settings are those of its own protocol
+    settings = settings if protocol == named.value else {}  # The roster's settings belong to its own protocol.
     nodes, sampled = _count_nodes(app, facts, start, counted)
     app.check_mod(facts, OUR_MODS)
     names = names if len(names) == nodes else _name_nodes(nodes)
-    # To the protocol, a node that the strategy does not ask has dropped out; under secagg it misses the next round.
+    # For the protocol, a node that the strategy does not ask has dropped out. With secagg it also misses the next
+    # round.
     lost = 1 - (1 - dropout) * sampled / nodes
     scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
     if sampled < scope.terms.fewest_present:
         raise ConfigError(
             f"no round can end: the strategy asks {sampled} of {nodes} nodes, and {protocol} needs "
-            f"{scope.terms.fewest_present}; have it ask all, and set participation on the roster"
+            f"{scope.terms.fewest_present}; try: have it ask all, and set participation on the roster"
         )
     reports = _report_each(scope)
     findings = [Remark.of(AppCode.MESSAGES_CARRIED)]
@@ -218,7 +224,7 @@ def _load_roster(path: Path) -> RosterFile | None:
     """Returns a roster; None if it cannot be read."""
     try:
         return RosterFile.load(path)
-    except (TacitError, ValueError):  # such as a character that no path can have
+    except (TacitError, ValueError):  # For example, a character that is not allowed in a path.
         return None
 
 
@@ -252,10 +258,10 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     least = given("min_available_nodes", "min_available_clients")
     # A strategy waits for at least this number, and there may be more.
     otherwise = max(NODES, int(least.value)) if least.is_number else NODES
-    unset = Origin(OriginCode.NOT_IN_APP, name="parties")
+    unset = ValueOrigin(OriginCode.NOT_IN_APP, name="parties")
     nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
-        raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
+        raise ConfigError(f"{nodes} nodes are too many to analyse; try: ask about at most {MOST_NODES}: --parties")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0)
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes
@@ -266,13 +272,13 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
 def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, int]:
     """Returns the number of shares and the threshold, as Flower computes them for the sampled nodes."""
     given = start.workflow
-    shares = facts.take("num_shares", given("num_shares"), 1.0, Origin(OriginCode.ALL_SAMPLED))
+    shares = facts.take("num_shares", given("num_shares"), 1.0, ValueOrigin(OriginCode.ALL_SAMPLED))
     if isinstance(shares, float) or shares == 1:
         shares = round(float(shares) * sampled)
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
     found = given("reconstruction_threshold")
-    # It has no default: without one the workflow cannot run as it was read.
+    # The threshold has no default: without it the workflow cannot run as it was read.
     found = found if found.given else unreadable_value(NOT_GIVEN.origin)
     wanted = facts.take("reconstruction_threshold", found, 0.5)
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)

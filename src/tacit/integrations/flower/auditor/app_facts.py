@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
-from tacit.integrations.flower.auditor.server_app import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
+from tacit.integrations.flower.auditor.server_app import (
+    PLAIN,
+    TACIT,
+    RoundStart,
+    Trace,
+    find_flower_noise,
+    find_trials,
+    find_unclear_metrics,
+    has_mod,
+)
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
 
 FEDERATION = "tacit-federation"
@@ -26,11 +35,11 @@ class Facts:
     """Values given by the caller, which replace those of the app."""
     values: dict[str, Any] = field(default_factory=dict)
     """The value that counts for each name, also if it was assumed."""
-    read: dict[str, Origin] = field(default_factory=dict)
+    read: dict[str, ValueOrigin] = field(default_factory=dict)
     """Places of the values that were read, by name."""
-    assumed: dict[str, Origin] = field(default_factory=dict)
+    assumed: dict[str, ValueOrigin] = field(default_factory=dict)
     """Reasons for the values that the app does not give, by name."""
-    unread: dict[str, Origin] = field(default_factory=dict)
+    unread: dict[str, ValueOrigin] = field(default_factory=dict)
     """Places of the values that the app gives and that could not be read, by name."""
 
     def describe(self) -> dict[str, dict[str, Any]]:
@@ -41,7 +50,7 @@ class Facts:
             for state, origins in states.items()
         }
 
-    def take(self, name: str, found: SourceValue, otherwise: Any = None, why: Origin = FLOWER_DEFAULT) -> Any:
+    def take(self, name: str, found: SourceValue, otherwise: Any = None, why: ValueOrigin = FLOWER_DEFAULT) -> Any:
         """Records a value that was found, or a default; returns the one that counts.
 
         Args:
@@ -51,7 +60,7 @@ class Facts:
             why: the reason for the default.
         """
         if self.overrides.get(name) is not None:
-            self.values[name], self.assumed[name] = self.overrides[name], Origin(OriginCode.CALLER)
+            self.values[name], self.assumed[name] = self.overrides[name], ValueOrigin(OriginCode.CALLER)
         elif not found.read:
             self.values[name], self.unread[name] = otherwise, found.origin
         elif found.given:
@@ -82,11 +91,15 @@ class App:
             flower["components"]["serverapp"]
             name = str(settings.get("project", {}).get("name", folder.name))
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} cannot be read: {error.strerror}; try: give the folder of a Flower app"
+            ) from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
+            raise ConfigError(f"{path} cannot be read: {error}; try: give the folder of a Flower app") from None
         except (AttributeError, KeyError, TypeError):
-            raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} has no [tool.flwr.app.components]; try: give the folder of a Flower app"
+            ) from None
         return cls(name, config, settings, Source(folder, config))
 
     def find_component(self, name: str) -> tuple[str, str]:
@@ -105,19 +118,19 @@ class App:
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
         worst = replace(worst, elsewhere=trace.elsewhere)
         if len(trace.starts) > 1 and worst.how != PLAIN:
-            several = Origin(OriginCode.SEVERAL_STARTS, parts=tuple(each.origin for each in trace.starts))
+            several = ValueOrigin(OriginCode.SEVERAL_STARTS, parts=tuple(each.origin for each in trace.starts))
             facts.take("starts", unreadable_value(several), "the first")
         return worst
 
-    def find_other_roster(self, facts: Facts, start: RoundStart) -> Origin | None:
+    def find_other_roster(self, facts: Facts, start: RoundStart) -> ValueOrigin | None:
         """Returns why the roster may differ from the one on this machine; None if it cannot."""
         made, has_settings = find_trials(self.source, facts.overrides.get("protocol"))
         is_changed = bool({ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed)
-        changed = Origin(OriginCode.CONFIG_CHANGED) if is_changed else None
+        changed = ValueOrigin(OriginCode.CONFIG_CHANGED) if is_changed else None
         reasons = tuple(reason for reason in (made, changed, start.elsewhere) if reason is not None)
         if not reasons:
             return None
-        why = Origin(OriginCode.OTHER_ROSTER, parts=reasons)
+        why = ValueOrigin(OriginCode.OTHER_ROSTER, parts=reasons)
         if has_settings or changed is not None or start.elsewhere is not None:
             # A caller that gives the protocol has not given its settings.
             facts.take("settings", unreadable_value(why))
@@ -130,7 +143,23 @@ class App:
         source = Source(self.source.folder, self.config)
         module = source.load(name)
         if module is None or not has_mod(source, module, attribute, names):
-            facts.take("mod", unreadable_value(Origin(OriginCode.MOD_NOT_FOUND, name=names[0])))
+            facts.take("mod", unreadable_value(ValueOrigin(OriginCode.MOD_NOT_FOUND, name=names[0])))
+
+    def check_metrics(self, facts: Facts) -> None:
+        """Records metrics that may be more than numbers, because no mask hides them."""
+        name, _ = self.find_component("clientapp")
+        source = Source(self.source.folder, self.config)
+        if source.load(name) is not None and (why := find_unclear_metrics(source)) is not None:
+            facts.take("metrics", unreadable_value(why))
+
+    def find_flower_noise(self) -> tuple[str, ...]:
+        """Returns the names of Flower's mods and strategies for differential privacy that the app uses."""
+        found = {*find_flower_noise(self.source)}
+        name, _ = self.find_component("clientapp")
+        source = Source(self.source.folder, self.config)
+        if source.load(name) is not None:
+            found |= {*find_flower_noise(source)}
+        return tuple(sorted(found))
 
     def read_node_count(self) -> SourceValue:
         """Returns the number of nodes, if the pyproject.toml has it."""
@@ -141,7 +170,7 @@ class App:
             return NOT_GIVEN
         if not is_number(found):
             return NOT_GIVEN
-        return SourceValue(found, Origin(OriginCode.PYPROJECT, name="num-supernodes"))
+        return SourceValue(found, ValueOrigin(OriginCode.PYPROJECT, name="num-supernodes"))
 
 
 def _flatten_config(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:

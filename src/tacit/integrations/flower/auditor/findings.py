@@ -33,6 +33,10 @@ class AppCode(StrEnum):
     """A workflow asks a node for its model before the first round, or may do so."""
     KEYS_NOT_SIGNED = "keys_not_signed"
     """The verdict holds for an honest-but-curious server only."""
+    METRICS_SEEN = "metrics_seen"
+    """The server sees the metrics of each node, which no mask hides."""
+    FLOWER_NOISE_IGNORED = "flower_noise_ignored"
+    """Flower's own differential privacy was not analysed."""
     RETURN_DELAYED = "return_delayed"
     """A node that drops out was taken to miss the next round too."""
     MESSAGES_CARRIED = "messages_carried"
@@ -84,10 +88,11 @@ class OriginCode(StrEnum):
     GRID_GIVEN_AWAY = "grid_given_away"
     WORKFLOW_UNKNOWN = "workflow_unknown"
     NOT_SECAGG = "not_secagg"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True)
-class Origin:
+class ValueOrigin:
     """Where a value is from, or why it cannot be read."""
 
     code: OriginCode
@@ -96,8 +101,8 @@ class Origin:
     line: int = 0
     name: str = ""
     """Name or expression that the code is about."""
-    parts: tuple["Origin", ...] = ()
+    parts: tuple["ValueOrigin", ...] = ()
     """Origins that this one sums up."""
 
 
-FLOWER_DEFAULT = Origin(OriginCode.FLOWER_DEFAULT)
+FLOWER_DEFAULT = ValueOrigin(OriginCode.FLOWER_DEFAULT)

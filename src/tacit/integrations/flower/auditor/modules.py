@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from tacit.integrations.flower.auditor.findings import Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import OriginCode, ValueOrigin
 
 MOST_SHOWN = 60
 """Most characters of source that are quoted."""
@@ -18,7 +18,7 @@ Bound = ast.AST | None
 """Node that binds a name, such as a statement, definition or parameter; None if it is ambiguous."""
 
 
-ABSENT = Origin(OriginCode.NOT_GIVEN)
+ABSENT = ValueOrigin(OriginCode.NOT_GIVEN)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SourceValue:
     """Value in the source of an app, as far as it is known."""
 
     value: Any = None
-    origin: Origin = ABSENT
+    origin: ValueOrigin = ABSENT
     """Place of the value, or the reason why it cannot be read."""
     given: bool = True
     """Whether the app gives the value."""
@@ -47,7 +47,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-def unreadable_value(why: Origin) -> SourceValue:
+def unreadable_value(why: ValueOrigin) -> SourceValue:
     """Returns a value that is given and cannot be read."""
     return SourceValue(origin=why, read=False)
 
@@ -83,11 +83,11 @@ class SourceModule:
             if isinstance(each, Function | ast.Lambda | ast.Module):
                 yield each
 
-    def locate(self, node: ast.AST, code: OriginCode = OriginCode.LINE, name: str = "") -> Origin:
+    def locate(self, node: ast.AST, code: OriginCode = OriginCode.LINE, name: str = "") -> ValueOrigin:
         """Returns the file and line of a node, with what is to be said of it."""
-        return Origin(code, self.path, getattr(node, "lineno", 1), name)
+        return ValueOrigin(code, self.path, getattr(node, "lineno", 1), name)
 
-    def quote(self, node: ast.expr, code: OriginCode = OriginCode.EXPRESSION) -> Origin:
+    def quote(self, node: ast.expr, code: OriginCode = OriginCode.EXPRESSION) -> ValueOrigin:
         """Returns the place of an expression, and its source."""
         text = " ".join(ast.unparse(node).split())
         return self.locate(node, code, text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…")

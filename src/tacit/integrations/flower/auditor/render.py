@@ -8,7 +8,7 @@ from tacit.auditing.render.text import name_seed
 from tacit.core.average import format_count
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, Facts
-from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import AppCode, OriginCode, ValueOrigin
 
 
 def describe_app(found: FlowerAudit) -> dict[str, Any]:
@@ -110,6 +110,13 @@ FINDINGS: dict[AppCode, Callable[[Remark, FlowerAudit], str]] = {
         "got the same messages: a malicious server can replace the keys of a node's neighbours by its own, and recover "
         "its model. docs/protocols/secagg.md has what secagg of Tacit does against that."
     ),
+    AppCode.METRICS_SEEN: lambda *_: (
+        "Metrics and numbers of examples are not masked: the server sees those of each node. Return numbers only."
+    ),
+    AppCode.FLOWER_NOISE_IGNORED: lambda it, _: (
+        f"Differential privacy of Flower ({', '.join(it['names'])}) was not analysed. This audit does not count its "
+        f"noise."
+    ),
     AppCode.RETURN_DELAYED: lambda *_: (
         "A node that drops out is taken to miss the next round too, as in secagg; in SecAgg+ it is back."
     ),
@@ -133,18 +140,18 @@ FINDINGS: dict[AppCode, Callable[[Remark, FlowerAudit], str]] = {
 # --- origins ---------------------------------------------------------------------------------------------------------
 
 
-def render_origins(facts: Facts, origins: dict[str, Origin]) -> list[str]:
+def render_origins(facts: Facts, origins: dict[str, ValueOrigin]) -> list[str]:
     """Returns values with where each is from, in words."""
     return [f"{name} = {facts.values[name]} ({render_origin(origin)})" for name, origin in origins.items()]
 
 
-def render_origin(origin: Origin) -> str:
+def render_origin(origin: ValueOrigin) -> str:
     """Returns where a value is from, or why it cannot be read, in words."""
     place = f"{origin.path}, line {origin.line}" if origin.path else ""
     return ": ".join(part for part in (place, ORIGINS[origin.code](origin)) if part)
 
 
-ORIGINS: dict[OriginCode, Callable[[Origin], str]] = {
+ORIGINS: dict[OriginCode, Callable[[ValueOrigin], str]] = {
     OriginCode.LINE: lambda _: "",
     OriginCode.EXPRESSION: lambda it: it.name,
     OriginCode.CONFIG: lambda it: f"config: {it.name}",
@@ -180,5 +187,6 @@ ORIGINS: dict[OriginCode, Callable[[Origin], str]] = {
     OriginCode.GRID_NOT_FOLLOWED: lambda _: "the grid is not followed further",
     OriginCode.GRID_GIVEN_AWAY: lambda it: f"the grid goes to {it.name}, which is not followed",
     OriginCode.WORKFLOW_UNKNOWN: lambda _: "the grid goes to a workflow that is not known completely",
+    OriginCode.METRICS: lambda it: f"{it.name} may be more than numbers, and is not masked",
     OriginCode.NOT_SECAGG: lambda it: f"{it.name} is not SecAgg for certain",
 }

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import (
     Function,
     SourceModule,
     SourceValue,
     find_bindings,
+    is_number,
     is_use,
     unreadable_value,
 )
@@ -73,6 +74,12 @@ OWN = (
     *("__setattr__", "__getattr__", "__getattribute__", "__slots__"),
 )
 """Names that the app's own strategy must not bind."""
+NOISE_MODS = ("LocalDpMod", "fixedclipping_mod", "adaptiveclipping_mod")
+"""Flower's mods for differential privacy."""
+NOISE_STRATEGY = "DifferentialPrivacy"
+"""How the names of Flower's strategies for differential privacy begin."""
+NUMBERS = ("float", "int", "len", "bool")
+"""Functions that return a number."""
 REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Syntax in which a call may happen more than once."""
 
@@ -83,12 +90,12 @@ class RoundStart:
 
     how: str
     """Method of averaging: "plain", "Tacit", or the name of one of Flower's workflows."""
-    origin: Origin
+    origin: ValueOrigin
     """Place in the source, with the reason if the grid could not be followed further."""
     strategy: Arguments
     rounds: SourceValue
     workflow: Arguments
-    elsewhere: Origin | None = None
+    elsewhere: ValueOrigin | None = None
     """Reason why Tacit's grid may have another roster than the configured one; None if there is none."""
 
     @property
@@ -108,7 +115,7 @@ class Trace:
     starts: list[RoundStart] = field(default_factory=list)
     contexts: list[ast.arg] = field(default_factory=list)
     """Context parameters of main functions."""
-    elsewhere: Origin | None = None
+    elsewhere: ValueOrigin | None = None
     """Place where Tacit's grid may be given another roster than the configured one; None if there is none."""
 
     @classmethod
@@ -255,7 +262,7 @@ class Trace:
 
     # --- starts of rounds --------------------------------------------------------------------------------------------
 
-    def _record_unclear(self, why: Origin, ours: bool = False) -> None:
+    def _record_unclear(self, why: ValueOrigin, ours: bool = False) -> None:
         """Records a use that cannot be followed; with a plain grid it counts as plain averaging, the worst case."""
         unknown, none = Arguments.unknown(self.source, why), Arguments(self.source)
         self.starts.append(RoundStart(TACIT if ours else PLAIN, why, unknown, unreadable_value(why), none))
@@ -299,7 +306,11 @@ class Trace:
     def _read_legacy_context(self, module: SourceModule, call: ast.Call) -> tuple[Arguments, SourceValue]:
         """Returns the strategy's arguments and the number of rounds from the context of a workflow."""
         source = self.source
-        context = source.find_call(module, call.args[1]) if len(call.args) > 1 else None
+        context = None
+        if len(call.args) > 1:
+            # Flower's own example calls the new context by the name of the parameter that it is made from.
+            rebound = source.resolve_rebound(module, call.args[1])
+            context = source.find_call(*(rebound or (module, call.args[1])))
         if context is None or source.flower_name(context[0], context[1].func) != "LegacyContext":
             unknown = module.locate(call, OriginCode.CONTEXT_UNKNOWN)
             return Arguments.unknown(source, unknown), unreadable_value(unknown)
@@ -307,7 +318,7 @@ class Trace:
         given = Arguments(source, *context, names)
         manager, strategy, config = (given.get_expression(name) for name in ("client_manager", "strategy", "config"))
         changed = [name for name in names if {ANY, name} & source.changed]
-        why = given.open or (Origin(OriginCode.SET_LATER, name=changed[0]) if changed else None)
+        why = given.open or (ValueOrigin(OriginCode.SET_LATER, name=changed[0]) if changed else None)
         if manager is not None or why:
             managed = module.locate(call, OriginCode.EXPRESSION, "client_manager")
             sampled = Arguments.unknown(source, why or managed)
@@ -362,10 +373,46 @@ def has_mod(source: Source, module: SourceModule, app: str, names: tuple[str, ..
     listed = source.resolve_name(*mods) if mods is not None and source.is_unchanged(*mods) else None
     if listed is None or not isinstance(listed[1], ast.List | ast.Tuple):
         return False
-    full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
+    made_by = [each.func if isinstance(each, ast.Call) else each for each in listed[1].elts]
+    full = [source.full_name(listed[0], each) or "" for each in made_by]
     wanted = [name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full]
     # The app's own mods see the answers too, so there must be none.
     return any(wanted) and all(is_it or name.startswith("flwr.") for is_it, name in zip(wanted, full, strict=True))
+
+
+def find_flower_noise(source: Source) -> tuple[str, ...]:
+    """Returns the names of Flower's mods and strategies for differential privacy that an app uses."""
+    names = {
+        source.flower_name(module, node) for module, node in source.walk() if isinstance(node, ast.Name | ast.Attribute)
+    }
+    return tuple(sorted(name for name in names if name in NOISE_MODS or name.startswith(NOISE_STRATEGY)))
+
+
+def find_unclear_metrics(source: Source) -> ValueOrigin | None:
+    """Returns where a client's `fit` returns metrics that need not be numbers; None if no such place is seen."""
+    for module, node in source.walk():
+        if not isinstance(node, Function) or node.name != "fit" or not isinstance(module.parents[node], ast.ClassDef):
+            continue
+        for each in ast.walk(node):
+            if isinstance(each, ast.Return) and next(module.iter_scopes(each), None) is node:
+                given = each.value.elts if isinstance(each.value, ast.Tuple) else []
+                if len(given) != 3 or not _is_table_of_numbers(source, module, given[2]):
+                    what = given[2] if len(given) == 3 else each.value
+                    where = module.locate(each, OriginCode.METRICS, "what fit returns")
+                    return where if what is None else module.quote(what, OriginCode.METRICS)
+    return None
+
+
+def _is_table_of_numbers(source: Source, module: SourceModule, written: ast.expr) -> bool:
+    """Returns whether an expression is a dictionary in which everything is certain to be a number."""
+    return isinstance(written, ast.Dict) and all(
+        isinstance(key, ast.Constant)
+        and (
+            (isinstance(value, ast.Constant) and is_number(value.value))
+            or (isinstance(value, ast.Call) and source.full_name(module, value.func) in NUMBERS)
+        )
+        for key, value in zip(written.keys, written.values, strict=True)
+    )
 
 
 def find_stray_use(
@@ -412,7 +459,7 @@ def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -
     )
 
 
-def find_trials(source: Source, protocol: Any) -> tuple[Origin | None, bool]:
+def find_trials(source: Source, protocol: Any) -> tuple[ValueOrigin | None, bool]:
     """Returns where the source creates a roster, if anywhere, and whether with settings or another protocol."""
     made, has_settings = None, False
     for module, node in source.walk():

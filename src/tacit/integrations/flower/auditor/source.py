@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.integrations.flower.auditor.findings import Origin, OriginCode
+from tacit.integrations.flower.auditor.findings import OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import (
     NOT_GIVEN,
     Bound,
+    Function,
     SourceModule,
     SourceValue,
     find_bindings,
@@ -265,6 +266,20 @@ class Source:
             module, written = where, parent.value
         return None
 
+    def resolve_rebound(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.expr] | None:
+        """Returns what a parameter is bound to again, once, by a statement of its function before its use."""
+        if not isinstance(written, ast.Name) or written.id in module.shared:
+            return None
+        function = next(module.iter_scopes(written), None)
+        found = find_bindings(function, written.id) if isinstance(function, Function) else []
+        bound = [each for each in found if isinstance(each, ast.Name)]
+        if not isinstance(function, Function) or len(found) != 2 or len(bound) != 1:
+            return None
+        parent = module.parents[bound[0]]
+        plain = isinstance(parent, ast.Assign) and parent in function.body and parent.targets == [bound[0]]
+        used = written.lineno > (parent.end_lineno or parent.lineno) if isinstance(parent, ast.Assign) else False
+        return (module, parent.value) if isinstance(parent, ast.Assign) and plain and used else None
+
     def is_unchanged(self, module: SourceModule, written: ast.expr) -> bool:
         """Returns whether nothing can have changed a list or dictionary since it was created.
 
@@ -354,7 +369,7 @@ class Source:
         if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
-            return SourceValue(self.config[name], Origin(OriginCode.CONFIG, name=name))
+            return SourceValue(self.config[name], ValueOrigin(OriginCode.CONFIG, name=name))
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
     def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
@@ -393,7 +408,7 @@ class Arguments:
     ) -> None:
         """Reads the arguments of a call; `names` are those of positional ones. Without a call there are none."""
         self._source, self._given = source, dict[str, tuple[SourceModule, ast.expr]]()
-        self.open: Origin | None = None
+        self.open: ValueOrigin | None = None
         """Expression that may have more arguments; None if all are known."""
         if module is None or call is None:
             return
@@ -407,7 +422,7 @@ class Arguments:
                 self._unpack(module, each.value)
 
     @classmethod
-    def unknown(cls, source: Source, why: Origin) -> "Arguments":
+    def unknown(cls, source: Source, why: ValueOrigin) -> "Arguments":
         """Returns arguments of which nothing is known."""
         made = cls(source)
         made.open = why
@@ -433,7 +448,7 @@ class Arguments:
         """Returns the number given under the first of several names, as far as it is known."""
         for name in names:
             if {ANY, name} & self._source.changed:
-                return unreadable_value(Origin(OriginCode.MAY_BE_SET_LATER, name=name))
+                return unreadable_value(ValueOrigin(OriginCode.MAY_BE_SET_LATER, name=name))
             if name in self._given:
                 module, written = self._given[name]
                 found = self._source.read_value(module, written)

@@ -1,1 +1,1 @@
-"""Search over the lies that a malicious server of secagg can tell."""
+"""Search over the inconsistent messages ("lies") that a malicious server of secagg can send."""

@@ -1,4 +1,4 @@
-"""The cases that `lies` looks at: settings of a round of `secagg`, who works with the server, and what is the same."""
+"""Cases of the search: settings of a round of `secagg` with the colluding users, and the symmetries of a case."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -19,29 +19,29 @@ from tacit.runtime.simulation.simulator import Simulation
 
 NAME = "lies"
 CLOSE = 1e-6
-"""What is recovered to within this is recovered."""
+"""The largest error at which a vector counts as recovered."""
 Users: TypeAlias = int
-"""A set of users: a bit for each place on the roster."""
+"""A set of users, as a bit mask over places on the roster."""
 Neighbours: TypeAlias = int | Literal["all"]
 COLLUDING = range(3)
-"""How many users work with the server."""
+"""Numbers of users that collude with the server."""
 EVERYONE = Everyone()
 
 
 def members(users: Users) -> list[int]:
-    """Returns the users of a set, ascending."""
+    """Returns the users of a set in ascending order."""
     return [place for place in range(users.bit_length()) if users >> place & 1]
 
 
 def subsets(users: Users, always: Users = 0) -> list[Users]:
-    """Returns the subsets of a set, but for the empty one, that have some users in them; the largest first."""
+    """Returns the nonempty subsets of a set that contain certain users, the largest first."""
     found = [part for part in range(1, users + 1) if part & users == part and part & always == always]
     return sorted(found, key=lambda part: (-part.bit_count(), part))
 
 
 @dataclass(frozen=True)
 class LieCase:
-    """Settings of a round, and who in it works with the server."""
+    """Settings of a round, and the users that collude with the server."""
 
     users: int
     colluders: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class LieCase:
 
     @cached_property
     def terms(self) -> SecAggTerms:
-        """What the settings mean; raises ConfigError if they cannot be."""
+        """The terms of the settings; raises ConfigError if they are invalid."""
         settings = SecAggSettings(
             participation=self.participation, neighbours=self.neighbours, threshold=self.threshold
         )
@@ -59,35 +59,36 @@ class LieCase:
 
     @cached_property
     def honest(self) -> tuple[int, ...]:
-        """Those who follow the rules."""
+        """Users that follow the protocol."""
         return tuple(u for u in range(self.users) if u not in self.colluders)
 
     @cached_property
     def sparse(self) -> bool:
-        """Whether the graph of the most users that may be asked is not complete."""
+        """Whether the mask graph of the largest allowed set of users is not complete."""
         most = self.terms.policy.most(self.users)
         return not Circle(range(most), self.terms.settings.degree, b"").complete
 
     @property
     def tolerated(self) -> bool:
-        """Whether so many colluders are promised to learn nothing but one sum, and that sum hides anybody at all."""
+        """Whether the protocol claims that this many colluders learn nothing but one sum, and the sum hides any vector
+        at all."""
         most = self.terms.policy.most(self.users)
         holders = Circle(range(most), self.terms.settings.degree, b"").degree + 1
         return len(self.colluders) < 2 * self.terms.threshold - holders and self.fewest_honest >= 2
 
     @property
     def fewest_honest(self) -> int:
-        """How many honest users a sum has at least."""
+        """The fewest honest users in a sum."""
         return self.terms.smallest_sum - len(self.colluders)
 
     @cached_property
     def simulation(self) -> Simulation:
-        """Identities and a session. Searches and proofs have the same ones, and so the same circles."""
+        """Identities and a session. Searches and proofs share them, and therefore their circles."""
         return Simulation.on(SECAGG, self.terms, PROOF_ENTRIES, seed=0, record=True, ring_bits=PROOF_BITS)
 
     @property
     def setting(self) -> str:
-        """How many there are, and how they are joined."""
+        """Number of users, and their mask graph."""
         graph = f"{self.neighbours} neighbours" if self.sparse else "all are neighbours"
         return f"{self.users} users, {len(self.colluders)} collude, {graph}"
 
@@ -95,20 +96,20 @@ class LieCase:
         return f"{self.setting}, threshold {self.terms.threshold}, {self.participation}"
 
 
-# --- what is the same ----------------------------------------------------------------------------------------------
+# --- symmetries ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Renaming:
-    """Users that change places."""
+    """A permutation of users."""
 
     places: tuple[int, ...]
-    """Where each honest one goes, among the honest ones."""
+    """The new place of each honest user, among the honest users."""
     users: tuple[Users, ...]
-    """What becomes of each set of users."""
+    """The image of each set of users."""
 
     def of(self, sets: Sequence[Users]) -> tuple[Users, ...]:
-        """Returns what clients are told if they change places, given what each is told now."""
+        """Returns the sets that clients receive after the permutation, given what each receives before."""
         renamed = [0] * len(sets)
         for place, users in zip(self.places, sets, strict=True):
             renamed[place] = self.users[users]
@@ -116,7 +117,7 @@ class Renaming:
 
 
 def list_allowed(case: LieCase) -> tuple[tuple[bool, bool], ...]:
-    """Returns, for each set of users, whether clients let it be asked, and whether they let it be summed."""
+    """Returns for each set of users whether clients accept it as asked, and whether they accept it as summed."""
     terms, rules = case.terms, []
     for users in map(members, range(1 << case.users)):
         asked = len(users) >= terms.fewest_present and terms.policy.may_ask(users, case.users)
@@ -125,7 +126,7 @@ def list_allowed(case: LieCase) -> tuple[tuple[bool, bool], ...]:
 
 
 def symmetries(case: LieCase) -> list[Renaming]:
-    """Returns how honest users can change places without any difference. On a circle they cannot."""
+    """Returns the permutations of honest users that change nothing. On a circle there are none."""
     rules, found = list_allowed(case), []
     orders = permutations(range(case.users)) if case.neighbours == "all" else [tuple(range(case.users))]
     for order in orders:
@@ -140,7 +141,7 @@ def symmetries(case: LieCase) -> list[Renaming]:
 
 
 def list_policies(users: int) -> Iterator[Policy]:
-    """Yields every policy for so many users."""
+    """Yields every policy for this number of users."""
     yield Everyone()
     for most in range(2, users + 1):
         yield from (Sampled(exactly, most) for exactly in range(2, most + 1))
@@ -153,9 +154,9 @@ def list_policies(users: int) -> Iterator[Policy]:
 def list_cases(
     users: int, neighbours: Neighbours = "all", among: Sequence[Policy] | None = None
 ) -> dict[Hashable, list[LieCase]]:
-    """Returns every case of so many users that is to be safe, those together that are the same in one round.
+    """Returns every case of this number of users that is claimed to be safe, grouped by equivalence within one round.
 
-    Policies are those given, or all there are.
+    The policies are the given ones, or all.
     """
     alike: dict[Hashable, list[LieCase]] = defaultdict(list)
     for policy in list_policies(users) if among is None else among:
@@ -166,7 +167,7 @@ def list_cases(
             except ConfigError:
                 continue
             if case.sparse != (neighbours != "all"):
-                continue  # so few are asked that all are neighbours after all
+                continue  # With so few asked users, all are neighbours.
             for count in COLLUDING:
                 for colluders in _place_colluders(users, count, renamings):
                     each = replace(case, colluders=colluders)
@@ -176,7 +177,7 @@ def list_cases(
 
 
 def _place_colluders(users: int, count: int, renamings: Sequence[Renaming]) -> Iterator[tuple[int, ...]]:
-    """Yields which users may be the ones to collude, but for those who can change places with ones before."""
+    """Yields the possible sets of colluding users up to permutations."""
     seen: set[Users] = set()
     for colluders in combinations(range(users), count):
         users_ = sum(1 << w for w in colluders)

@@ -1,8 +1,8 @@
-"""A Flower server that asks nodes different things: which of them the nodes mask together for.
+"""Search over different requests of a Flower server: for which of them nodes still mask together.
 
 A strategy sends each node a message, and the mod of the deployed driver signs a digest of it as the lineage of what the
-app trains. Here one node is sent something else than the others, or its run is configured otherwise, in each way of a
-small alphabet. It is a break if they accept each other's keys although their apps saw different things.
+app trains. Here one node receives a different message from the others, or its run has a different configuration, in
+every way of a small list. It is a break if the nodes accept each other's keys although their apps saw different inputs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,29 +17,30 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadat
 from tacit.core.suite import Update
 from tacit.integrations.flower.driver import RECORD, make_mod
 from tacit.integrations.flower.party import StepResult
-from tacit.lab.attacks.lies.programs import Member
+from tacit.lab.attacks.lies.programs import MemberState
 from tacit.lab.attacks.lies.sessions import ENTRIES, ClientInputs, RosterSettings, Session
 from tacit.protocols.secagg import SECAGG
 
 NODE = 7
-"""The number of a node."""
+"""The number of one node."""
 LIVE, DEAD = np.full(ENTRIES, 1.0), np.full(ENTRIES, 8.0)
 RATE = {"rate": 0.1}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a server sends a node."""
+    """A request of a server to a node."""
 
     records: Mapping[str, Any]
     function: str = "train"
-    """The function of the app that is asked for."""
+    """The requested function of the app."""
     run: Mapping[str, Any] = field(default_factory=dict)
-    """The configuration of the run, which a server hands out before any message."""
+    """The configuration of the run, which a server distributes before any message."""
 
     @property
     def inputs(self) -> object:
-        """What an app can tell apart: records and their kinds, arrays and their order, and all configuration."""
+        """Everything that an app can distinguish: records and their kinds, arrays and their order, and all
+        configuration."""
         seen = []
         for name, record in self.records.items():
             values: Any = dict(record)
@@ -54,7 +55,7 @@ def _arrays(**named: Any) -> ArrayRecord:
 
 
 def list_requests() -> dict[str, Request]:
-    """Returns what a server may send, by what is different about it."""
+    """Returns the possible requests, by what differs in them."""
     arrays, rate = _arrays(one=LIVE, two=DEAD), ConfigRecord(dict(RATE))
     return {
         "what it sends the others": Request({"arrays": arrays, "config": rate}),
@@ -77,7 +78,7 @@ def list_requests() -> dict[str, Request]:
 
 @dataclass(frozen=True)
 class FlowerBreak:
-    """Two requests that nodes mask together for."""
+    """Two different requests for which nodes mask together."""
 
     search: "FlowerSearch" = field(repr=False)
     one: str
@@ -87,22 +88,22 @@ class FlowerBreak:
         return f"one node is sent {self.one}, and the others {self.other}"
 
     def error(self) -> float:
-        """Plays the round, and returns by how much the update of the one node is off that follows from the sum."""
+        """Runs the round, and returns the error of the one node's update as derived from the sum."""
         return self.search.session.recover_update(self.search.group(self.one, self.other), 0)
 
 
 class FlowerSearch:
-    """Goes through all pairs of requests."""
+    """Search over all pairs of requests."""
 
     def __init__(self) -> None:
         self.session = Session(RosterSettings())
         self.requests = list_requests()
         self.groups = 0
-        """Groups that were given each other's keys."""
+        """Number of groups of nodes that received each other's keys."""
         self._lineages: dict[str, bytes] = {}
 
     def breaks(self) -> Iterator[FlowerBreak]:
-        """Yields the pairs that nodes mask together for though their apps see different things."""
+        """Yields the pairs for which nodes mask together although their apps see different inputs."""
         self._lineages = {name: sign_request(self.session, request) for name, request in self.requests.items()}
         for other, one in combinations(self.requests, 2):
             self.groups += 1
@@ -111,8 +112,9 @@ class FlowerSearch:
                 yield FlowerBreak(self, one, other)
 
     def group(self, one: str, other: str) -> dict[int, ClientInputs]:
-        """Returns what nodes begin a round with, the first of which is sent something else than the others."""
-        state = Member().state
+        """Returns the inputs with which nodes begin a round. The first node received another request than the
+        others."""
+        state = MemberState().state
         return {
             place: ClientInputs(1, state, self._lineages[other if place else one])
             for place in range(len(self.session.names))
@@ -120,7 +122,7 @@ class FlowerSearch:
 
 
 def sign_request(session: Session, request: Request) -> bytes:
-    """Returns the lineage that the deployed mod gives to what an app trains from a request."""
+    """Returns the lineage that the deployed mod assigns to a request."""
     begun: list[Update] = []
 
     def begin(_storage: object, _number: int, update: Update, *_: object) -> StepResult:
@@ -142,7 +144,7 @@ def sign_request(session: Session, request: Request) -> bytes:
         message_type=request.function,
     )
     content = RecordDict({**request.records, RECORD: company})
-    message = Message(content=content, metadata=about)  # type: ignore[call-overload]  # as Flower makes one it received
+    message = Message(content=content, metadata=about)  # type: ignore[call-overload] # As Flower creates a received message.
     context = Context(1, NODE, {}, RecordDict(), dict(request.run))
     make_mod(lambda _: party)(message, context, _train)
     (update,) = begun
@@ -150,6 +152,6 @@ def sign_request(session: Session, request: Request) -> bytes:
 
 
 def _train(message: Message, context: Context) -> Message:
-    """Trains as any app: what comes of it does not matter here."""
+    """Trains as some app. The result does not matter here."""
     del context
     return Message(RecordDict({"arrays": _arrays(model=np.zeros(ENTRIES))}), reply_to=message)

@@ -1,9 +1,9 @@
-"""Parties of a sequence of rounds: what one has on disk, what its program holds, and what may become of both.
+"""Parties in a sequence of rounds: their state on disk and in the program, and every way in which both can change.
 
 A party follows the rules of its driver. `PROGRAM` is a program with a `Peer`: it saves its model with the lineage after
-every average, may be killed and start again from any model that it saved, and meets the rule of `api.held_model`.
-`STATE` is a driver whose updates name no lineage, as a simulation: the party's state stands for what the program holds,
-and there are no restarts.
+every average. It may be killed and restarted from any saved model, and follows the rule of `api.held_model`. `STATE` is
+a driver whose updates name no lineage, such as a simulation: the party's state represents what the program holds, and
+there are no restarts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,18 +29,18 @@ from tacit.protocols.secagg.settings import SecAggState
 
 Driver: TypeAlias = Literal["program", "state"]
 Endings: TypeAlias = Mapping[ClientEnding, Announcement | None]
-"""The different endings that a server can lead a client to, each with an announcement that does."""
+"""The different endings to which a server can lead a client, each with an announcement that does so."""
 PROGRAM: Driver = "program"
 STATE: Driver = "state"
 INITIAL: Model = (0.5,) * ENTRIES
-"""The model that everybody starts with."""
+"""The initial model of all parties."""
 LARGEST = 65504.0
-"""The largest entry that a program's arrays hold, as those of half precision."""
+"""The largest entry that a program's arrays can hold, as in half precision."""
 ANYBODY: Party = "p0"
-"""The name in errors, which are not shown."""
+"""Name in errors, which are not shown."""
 
 
-class Checkpoint(NamedTuple):
+class SavedModel(NamedTuple):
     """A model that a program saved, with its lineage."""
 
     model: Model = INITIAL
@@ -48,46 +48,46 @@ class Checkpoint(NamedTuple):
 
 
 class InterruptedRound(NamedTuple):
-    """A round in which the machine failed."""
+    """A round in which the machine crashed."""
 
     inputs: ClientInputs
     ending: ClientEnding | None = None
-    """How it ended, if the last message was on disk and the ending was not yet."""
+    """Result of the round, if the last message was on disk but the result was not."""
 
 
-class Member(NamedTuple):
+class MemberState(NamedTuple):
     """A party between two rounds, on disk and in memory."""
 
     session: int = 0
-    """The roster that it has, by place in the sequence."""
+    """The party's roster, by its place in the sequence of rosters."""
     state: bytes = encode_state(SecAggState())
     """The state that was saved last."""
-    average: Checkpoint | None = None
-    """The average on disk, with its lineage, for `restore`."""
-    unwritten: Checkpoint | None = None
-    """The average of a round that was found to be over after a restart, until it is written or forgotten."""
+    average: SavedModel | None = None
+    """The average on disk with its lineage, for `restore`."""
+    unwritten: SavedModel | None = None
+    """The average of a round that a restart found to be finished, until it is written or discarded."""
     model: Model = INITIAL
-    """What the program holds, without its local work."""
+    """The program's model, without its local work."""
     held: bytes = b""
     """`HeldModel.lineage`."""
     adopted: bytes = b""
     """`HeldModel.adopted`."""
-    checkpoints: frozenset[Checkpoint] = frozenset({Checkpoint()})
+    checkpoints: frozenset[SavedModel] = frozenset({SavedModel()})
     interrupted: InterruptedRound | None = None
     running: bool = True
 
     @property
     def lineage(self) -> bytes:
-        """The lineage of the party, as its node says it."""
+        """Lineage of the party, as reported by its node."""
         return read_lineage(self.state)
 
     @property
     def resuming(self) -> bool:
-        """Whether the next call of `average` finishes an interrupted round."""
+        """Whether the next call of `average` completes an interrupted round."""
         return self.running and self.interrupted is not None
 
     def begin(self, number: int, driver: Driver, *, changes: bool) -> ClientInputs | None:
-        """Returns what the party begins the next round with, or finishes one with; None if it refuses to."""
+        """Returns the inputs with which the party begins or completes a round; None if it refuses."""
         if driver == STATE:
             return ClientInputs(number, self.state)
         if not self.running:
@@ -105,14 +105,14 @@ class Member(NamedTuple):
         return ClientInputs(number, self.state, held.lineage)
 
 
-def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, changes: bool) -> Member:
-    """Returns a party after a round: an average replaces the model or is added to it, and an error leaves it."""
+def adopt_ending(member: MemberState, ending: ClientEnding, driver: Driver, *, changes: bool) -> MemberState:
+    """Returns a party after a round: an average replaces the model or is added to it, and an error changes nothing."""
     after = member._replace(state=ending.state, interrupted=None, unwritten=None)
     if ending.average is None:
         return after
-    after = after._replace(average=Checkpoint(ending.average, after.lineage))
+    after = after._replace(average=SavedModel(ending.average, after.lineage))
     if max(map(abs, ending.average)) > LARGEST:
-        return after  # the program gets an error, and keeps its model
+        return after  # The program gets an error, and keeps its model.
     model = _put_back(member.model, ending.average, changes=changes)
     if driver == STATE:
         return after._replace(model=model)
@@ -122,11 +122,12 @@ def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, change
 
 
 def list_turns(
-    member: Member, inputs: ClientInputs, endings: Endings, driver: Driver, *, changes: bool
-) -> Iterator[tuple[str, Member]]:
-    """Yields what may become of a party in a round, with what happens; a machine may fail at two moments.
+    member: MemberState, inputs: ClientInputs, endings: Endings, driver: Driver, *, changes: bool
+) -> Iterator[tuple[str, MemberState]]:
+    """Yields the possible states of a party after a round, each with a description. The machine may crash at two
+    moments.
 
-    It may fail before the server's message is on disk, or between the message and the ending of the round.
+    It may crash before the server's message is on disk, or between the message and the result of the round.
     """
     for ending, told in endings.items():
         text = describe_announcement(told)
@@ -139,14 +140,14 @@ def list_turns(
 
 
 def describe_announcement(told: Announcement | None) -> str:
-    """Returns what a server told a client."""
+    """Returns a description of what a server sent to a client."""
     if told is None:
         return "is told nothing"
     return f"is told {told.text}"
 
 
-def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[tuple[str, Member]]:
-    """Yields a party after a restart, with any model that its program saved, and any call that it makes first."""
+def list_restarts(member: MemberState, sessions: int, *, changes: bool) -> Iterator[tuple[str, MemberState]]:
+    """Yields a party after a restart, for every model that its program saved and every first call that it can make."""
     for session in range(member.session, min(member.session + 2, sessions)):
         moved = " with the next roster" if session != member.session else ""
         started = _start_node(member, session)
@@ -167,20 +168,20 @@ def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[t
             yield f"starts again{moved}, and restores", restored
 
 
-def change_roster(member: Member, sessions: int) -> Iterator[tuple[str, Member]]:
-    """Yields a party of a driver without programs with the next roster."""
+def change_roster(member: MemberState, sessions: int) -> Iterator[tuple[str, MemberState]]:
+    """Yields a party without a program, with the next roster."""
     if member.session + 1 < sessions:
         yield "gets the next roster", member._replace(session=member.session + 1)
 
 
-def _start_node(member: Member, session: int) -> Member:
-    """Returns a party whose node has started: an interrupted round is resumed, or given up with another roster."""
+def _start_node(member: MemberState, session: int) -> MemberState:
+    """Returns a party whose node has started: an interrupted round is resumed, or abandoned under another roster."""
     interrupted, same = member.interrupted, session == member.session
     unwritten = member.unwritten if same else None
     state = member.state
     if interrupted is not None and interrupted.ending is not None:
         state, average = interrupted.ending.state, interrupted.ending.average
-        unwritten = Checkpoint(average, read_lineage(state)) if same and average is not None else None
+        unwritten = SavedModel(average, read_lineage(state)) if same and average is not None else None
         interrupted = None
     return member._replace(
         session=session,
@@ -191,7 +192,7 @@ def _start_node(member: Member, session: int) -> Member:
     )
 
 
-def _restore(member: Member, *, changes: bool) -> Member | None:
+def _restore(member: MemberState, *, changes: bool) -> MemberState | None:
     """Returns a party whose program calls `restore`; None if that is refused."""
     kept = member.average if member.unwritten is None else member.unwritten
     if kept is None or (changes and member.lineage) or max(map(abs, kept.model)) > LARGEST:
@@ -203,13 +204,13 @@ def _restore(member: Member, *, changes: bool) -> Member | None:
     )
 
 
-def _fail(member: Member, interrupted: InterruptedRound) -> Member:
-    """Returns a party whose machine has failed. Nothing of its program is left but checkpoints."""
+def _fail(member: MemberState, interrupted: InterruptedRound) -> MemberState:
+    """Returns a party whose machine has crashed. Of its program only checkpoints remain."""
     return member._replace(interrupted=interrupted, unwritten=None, model=INITIAL, held=b"", adopted=b"", running=False)
 
 
-def _save(member: Member) -> Member:
-    return member._replace(checkpoints=member.checkpoints | {Checkpoint(member.model, member.held)})
+def _save(member: MemberState) -> MemberState:
+    return member._replace(checkpoints=member.checkpoints | {SavedModel(member.model, member.held)})
 
 
 def _put_back(model: Model, average: Model, *, changes: bool) -> Model:

@@ -1,8 +1,8 @@
-"""Those who play in `lies`: clients of `secagg` that follow the rules, users who do not, and what these learn.
+"""Roles in the search: honest clients of `secagg`, colluding users and the server, and what the latter two learn.
 
-A client is the deployed coroutine in a `Round` of its own. What it says depends on nothing but what it was told, so it
-is played once for each thing that it may be told. A round is pure: to hear what a client says next, it is rebuilt, told
-the same again, and told one thing more. The same is done on symbols, to search, and on numbers, to prove.
+A client is the deployed coroutine in a `Round` of its own. Its messages depend only on what it received, so it is run
+once for every sequence that it may receive. To obtain a client's next message, the round is rebuilt, receives the same
+messages again and then one more. This is done on symbols for the search, and on numbers for the proof.
 """
 
 from abc import ABC, abstractmethod
@@ -41,38 +41,38 @@ from tacit.runtime.round import Post, Round, RoundBegun
 from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcript
 
 Received: TypeAlias = tuple[tuple[str, bytes], ...]
-"""What a client was told so far: kinds of messages, and their bytes."""
+"""The messages that a client has received so far: their kinds and bytes."""
 Clients: TypeAlias = tuple["Client", ...]
-"""Where all honest clients stand, in the roster's order."""
+"""The states of all honest clients, in the order of the roster."""
 
 SETS = ("U2", "U3", "U5")
-"""What a client is told, one after the other. Then it is shown who consents, and gives its shares."""
+"""The sets that a client receives one after the other. Then it receives the consents, and sends its shares."""
 SHARED, MASKED, CONSENTED, UNMASKED = range(1, 5)
-"""Which of its messages to the server is which; the first has its keys."""
+"""Numbers of a client's messages to the server. The first one, number 0, has its keys."""
 NO_BOX, NO_TAG = bytes(PAIR + SEAL_BYTES), bytes(TAG_BYTES)
-"""What the server passes on where there is nothing to pass on."""
+"""Placeholders for values that the server cannot obtain."""
 
 
 class ClientReply(NamedTuple):
-    """What a client said: sealed as it was sent, and opened by the server."""
+    """Message of a client, encrypted as sent, and as decrypted by the server."""
 
     envelope: Envelope
     message: Any
 
 
 class Client(NamedTuple):
-    """Where an honest client stands: what it was told, and what it said."""
+    """State of an honest client: the messages that it received and sent."""
 
     place: int
     sets: tuple[Users, ...] = ()
     told: Received = ()
     said: tuple[ClientReply, ...] = ()
     silent: bool = False
-    """Whether it refused everything that it could be told next."""
+    """Whether the client refuses every possible next message."""
 
 
 class Accomplice:
-    """A user in the server's hands, which vouches for whatever the server wants others to believe."""
+    """A colluding user, which authenticates whatever the server wants."""
 
     def __init__(self, accord: Accord, place: int) -> None:
         self._accord, self._place, suite = accord, place, accord.suite
@@ -82,12 +82,13 @@ class Accomplice:
         self._shares = suite.share(s.secret, accord.terms.threshold, range(1, len(accord.terms.parties) + 1))
 
     def box(self, u2: bytes, u: int, key: bytes) -> bytes:
-        """Returns sealed shares that a user with this U2 can open. What they are shares of, it cannot tell."""
+        """Returns encrypted shares that a user with this U2 can decrypt. The user cannot tell what they are shares
+        of."""
         pair = SharePair(self._place.to_bytes(4), u.to_bytes(4), self._shares[u + 1], self._shares[u + 1])
         return self._accord.suite.seal(self._seal(u2, u, key), msgspec.msgpack.encode(pair), b"")
 
     def tag(self, u2: bytes, u3: bytes, u: int, key: bytes) -> bytes:
-        """Returns its word to a user that it masked for these sets."""
+        """Returns its tag for a user that it masked with, for these sets."""
         return self._accord.suite.tag(self._seal(u2, u, key), self._accord.view(self._place, u2, u3))
 
     def consent(self, u2: bytes, u3: bytes, u5: bytes) -> bytes:
@@ -99,14 +100,14 @@ class Accomplice:
 
 
 class Cast(ABC):
-    """Everybody in a round: clients that follow the rules, accomplices, and the server."""
+    """All roles of a round: honest clients, colluding users, and the server."""
 
     def __init__(self, case: LieCase, length: int) -> None:
-        """Casts a case, for encoded vectors of that length."""
+        """Creates the roles of a case, for encoded vectors of that length."""
         self.case, self.terms, self.agreement = case, case.terms, case.simulation.agreement
         self._codec = self.agreement.codec(length)
         self.suites = {party: self.suite(party, ()) for party in (SERVER, *self.terms.parties.names_at(case.colluders))}
-        """The hands of the server and of those who work with it."""
+        """The suites of the server and of the colluding users."""
         self._server = self._accord(SERVER)
         self._accomplices = {w: Accomplice(self._accord(self.terms.parties[w]), w) for w in case.colluders}
         self._answers: dict[tuple[int, Received], ClientReply | None] = {}
@@ -115,23 +116,23 @@ class Cast(ABC):
 
     @abstractmethod
     def suite(self, party: Party, told: Received) -> Suite:
-        """Returns the hands of a party, which will be told this."""
+        """Returns the suite of a party that will receive these messages."""
 
     @abstractmethod
     def update(self, party: Party) -> Update:
-        """Returns what a party brings."""
+        """Returns the update that a party contributes."""
 
     def _accord(self, party: Party) -> Accord:
         return Accord(Link(party, self.terms.parties, self.agreement.session, 1), self.suites[party], self.terms)
 
-    # --- what clients answer ---------------------------------------------------------------------------------------
+    # --- replies of clients ----------------------------------------------------------------------------------------
 
     def beginning(self) -> Clients:
-        """Returns the clients when they have sent their keys, and were told nothing yet."""
+        """Returns the clients after they have sent their keys and before they receive anything."""
         return tuple(self._deliver_bytes(Client(u), ()) or Client(u, silent=True) for u in self.case.honest)
 
     def deliver(self, client: Client, users: Users | None, message: Message) -> Client | None:
-        """Returns where a client stands after a message about some users; None if it refuses it."""
+        """Returns the state of a client after a message about some users; None if it refuses the message."""
         sets = client.sets if users is None else (*client.sets, users)
         told = (*client.told, (message.kind(), b"".join(self._codec.encode(message))))
         return self._deliver_bytes(client._replace(sets=sets), told)
@@ -144,7 +145,7 @@ class Cast(ABC):
         return None if answer is None else client._replace(told=told, said=(*client.said, answer))
 
     def _answer(self, party: Party, told: Received) -> ClientReply | None:
-        """Plays a client from the beginning, and returns what it says to the last thing that it is told."""
+        """Runs a client from the beginning, and returns its reply to the last message."""
         codec, server, session = self._codec, self._server.suite, self.agreement.session
         channel = server.channel(party, session)
         begun = RoundBegun(1, _seed(party), SecAggState(), self.update(party))
@@ -161,13 +162,13 @@ class Cast(ABC):
         (envelope,) = posts
         return ClientReply(envelope, codec.decode(envelope.address.kind, codec.open(server, channel, envelope)))
 
-    # --- what the server can tell them -----------------------------------------------------------------------------
+    # --- possible messages of the server ---------------------------------------------------------------------------
 
     def list_next_states(self, client: Client, clients: Sequence[Client]) -> list[Client]:
-        """Returns where a client may stand after the next thing that it is told, given where others stand.
+        """Returns the possible next states of a client, given the states of all clients.
 
-        If it refuses everything, that is where it stands now. To tell it less would never help: what is known grows.
-        Where nothing that matters is different, the list is the very same one.
+        If it refuses everything, this is its present state. Sending it less never helps the server, because knowledge
+        only grows. Equal arguments return the identical list.
         """
         words = self._passable(client, clients)
         key = client.place, client.told, client.silent, tuple(words.items())
@@ -178,7 +179,8 @@ class Cast(ABC):
         return self._options[key]
 
     def replay(self, played: Clients) -> Clients:
-        """Returns where clients stand after they are told what others were; raises ConfigError if they refuse that."""
+        """Returns the states of clients that receive the same messages as others; raises ConfigError if they refuse
+        any."""
         clients = self.beginning()
         for step in range(UNMASKED):
             clients = tuple(
@@ -190,7 +192,7 @@ class Cast(ABC):
         return clients
 
     def deliver_set(self, client: Client, clients: Sequence[Client], users: Users | None) -> Client:
-        """Returns where a client stands after it is told these users next; raises ConfigError if it refuses them."""
+        """Returns the state of a client after it receives these users next; raises ConfigError if it refuses them."""
         lie = next(lie for lie in self.lies(client, self._passable(client, clients)) if lie[0] == users)
         after = self.deliver(client, *lie)
         if after is None:
@@ -198,7 +200,7 @@ class Cast(ABC):
         return after
 
     def _passable(self, client: Client, clients: Sequence[Client]) -> dict[int, bytes]:
-        """Returns what others said that can be passed on to a client next: shares, tags or signatures for it."""
+        """Returns the values from others that can be forwarded to a client next: shares, tags or signatures for it."""
         u, step = client.place, len(client.told)
         if client.silent or step == 0:
             return {}
@@ -215,11 +217,11 @@ class Cast(ABC):
         return words
 
     def statement(self, client: Client) -> bytes:
-        """Returns what a client consents to that was told all sets."""
+        """Returns the statement that a client signs after it received all sets."""
         return self._server.consent(*map(self._bitmap, client.sets))
 
     def lies(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[Users | None, Message]]:
-        """Yields all that a client can be told next: every set, with all the words there are to make it credible."""
+        """Yields all messages that a client can receive next: every set, with all values that make it credible."""
         return (self._key_lists, self._sealed_shares, self._chosen_sets, self._consents)[len(client.told)](
             client, words
         )
@@ -239,11 +241,11 @@ class Cast(ABC):
         u, (u2, u3), key = client.place, client.sets, client.said[0].message.c
         vouched = {w: each.tag(self._bitmap(u2), self._bitmap(u3), u, key) for w, each in self._accomplices.items()}
         tags, others = {**words, **vouched}, [v for v in self.neighbours(u2, u) if u3 >> v & 1]
-        for u5 in reversed(subsets(u3)):  # the smallest first: they give away most
+        for u5 in reversed(subsets(u3)):  # The smallest first, because they reveal most.
             yield u5, Chosen(self._bitmap(u5), {v: tags[v] for v in others if u5 >> v & 1})
 
     def _consents(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[None, Message]]:
-        """Yields as many consents as must be shown, those of neighbours first, or all if there are fewer."""
+        """Yields the required number of consents, those of neighbours first; all consents if there are fewer."""
         u2, u3, u5 = map(self._bitmap, client.sets)
         colluding = {w: each for w, each in self._accomplices.items() if client.sets[0] >> w & 1}
         signed = {**words, **{w: each.consent(u2, u3, u5) for w, each in colluding.items()}}
@@ -254,7 +256,7 @@ class Cast(ABC):
 
     @cached_property
     def _keys(self) -> dict[int, SignedKeys]:
-        """What everybody advertises."""
+        """The advertised keys of all users."""
         keys = {w: each.keys for w, each in self._accomplices.items()}
         for client in self.beginning():
             message = client.said[0].message
@@ -262,7 +264,7 @@ class Cast(ABC):
         return keys
 
     def neighbours(self, u2: Users, u: int) -> list[int]:
-        """Returns with whom a user that was told this U2 shares masks."""
+        """Returns the users with which a user that received this U2 shares masks."""
         if (u2, u) not in self._neighbours:
             self._neighbours[u2, u] = self._server.graph(members(u2)).neighbours(u)
         return self._neighbours[u2, u]
@@ -272,7 +274,7 @@ class Cast(ABC):
 
 
 class SymbolicCast(Cast):
-    """A cast on symbols, of whose words the audit says what they give away."""
+    """Roles on symbols. The audit derives what their messages reveal."""
 
     def __init__(self, case: LieCase) -> None:
         self._table = FormTable()
@@ -282,18 +284,18 @@ class SymbolicCast(Cast):
         self._inputs: list[Unknown] = [("input", self.terms.parties[u], 0) for u in case.honest]
 
     def suite(self, party: Party, told: Received) -> SymbolicSuite:
-        """Returns the hands of a party. What it masks depends on the first two sets that it is told."""
+        """Returns the suite of a party. Its masks depend on the first two sets that it receives."""
         ring = SymbolicRing(1, self._table, (party, told[:MASKED]))
         return SymbolicSuite(party, 1, self._world, SymbolicEntropy(party, 1, b""), ring)
 
     def update(self, party: Party) -> Update:
-        """Returns an unknown, of unknown weight."""
+        """Returns an unknown vector with an unknown weight."""
         return make_unknowns(party, 1)
 
     def known_basis(self, clients: Clients) -> NDArray[np.int64]:
-        """Returns a basis of what server and accomplices know of honest vectors alone, a column for each.
+        """Returns a basis of what server and colluding users know about honest vectors alone, one column each.
 
-        Of the shares that clients gave at last it matters how many there are of each secret, and not whose they are.
+        Of the final shares, only the number for each secret matters, and not their senders.
         """
         before = tuple(answer.envelope.sealed for client in clients for answer in client.said[:CONSENTED])
         given = [client.said[UNMASKED].message for client in clients if len(client.said) > UNMASKED]
@@ -305,18 +307,19 @@ class SymbolicCast(Cast):
         return self._learnt[key]
 
     def view(self, clients: Clients) -> View:
-        """Returns what server and accomplices know."""
+        """Returns the view of the server and the colluding users."""
         seen = {(1, number): envelope for number, envelope in enumerate(_envelopes(clients))}
         return View(self._world, self.agreement.session, list(self.suites), seen)
 
     def error(self, clients: Clients, combination: Mapping[int, int]) -> float:
-        """Tells real clients the same, and returns how far off the server gets a combination of their vectors.
+        """Sends real clients the same messages, and returns the error of the combination of vectors that the server
+        recovers.
 
-        It is given as factors by user. Raises ConfigError if it is not known.
+        The combination is given as factors by user. Raises ConfigError if the combination is not known.
         """
         real, view = RealCast(self.case), self.view(clients)
         inputs = {u: ("input", self.terms.parties[u], 0) for u in combination}
-        # The combination takes the place of one of the unknowns in it.
+        # The combination replaces one of the unknowns in it.
         target: Unknown = ("combination", "", 0)
         first, *others = combination
         rest = Form({inputs[u]: combination[u] for u in others})
@@ -339,11 +342,11 @@ class SymbolicCast(Cast):
 
 
 class RealCast(Cast):
-    """A cast with real keys and numbers."""
+    """Roles with real keys and numbers."""
 
     def __init__(self, case: LieCase) -> None:
         self.vectors = proof_vectors(case.terms.parties, 1, PROOF_ENTRIES)
-        """What parties bring."""
+        """The vectors that parties contribute."""
         participants = case.simulation.participants
         self._participants = {
             party: participant
@@ -353,7 +356,7 @@ class RealCast(Cast):
         super().__init__(case, case.simulation.agreement.ring(PROOF_BITS).length)
 
     def suite(self, party: Party, told: Received) -> RealSuite:
-        """Returns the hands of a party."""
+        """Returns the suite of a party."""
         del told
         return self._participants[party].suite(1, _seed(party))
 
@@ -362,7 +365,8 @@ class RealCast(Cast):
         return Update(self.vectors[party])
 
     def transcript(self, played: Clients) -> Transcript:
-        """Tells clients what others were told, and returns what they say, with what server and accomplices hold."""
+        """Sends clients the same messages as others received; returns the transcript, with the secrets of server and
+        colluders."""
         passed = [SentEnvelope(0.0, envelope, delivered=True) for envelope in _envelopes(self.replay(played))]
         return Transcript(self.agreement, PROOF_BITS, passed, {party: self._holdings(party) for party in self.suites})
 

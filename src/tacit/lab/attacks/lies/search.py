@@ -1,30 +1,29 @@
-"""A server of `secagg` that lies: all that it can tell a few clients, and what it and colluding users learn by it.
+"""A malicious server of `secagg`: all inconsistent messages that it can send to a few clients, and what it learns.
 
-A server decides what each client is told: who was asked (U2), who is left (U3), whose vectors are summed (U5), and who
-consents to that. It cannot make up what honest clients seal, vouch for or sign; but it passes on what it likes to whom
-it likes, and colluding users vouch for anything. So a lie is a choice of three sets for each honest client, and this
-goes through all of them, step by step: whatever a client may be told next and does not refuse, given what the others
-have said so far. The deployed coroutine answers, and the audit says what the answers give away.
+The server decides what each client receives: the asked users (U2), the remaining users (U3), the summed users (U5), and
+the consents to these. It cannot forge encrypted shares, tags or signatures of honest clients, but it can forward them
+selectively, and colluding users authenticate anything. So a *lie* is a choice of three sets for each honest client. The
+search goes through all lies step by step: everything that a client may receive next and does not refuse, given the
+messages of the others so far. The deployed coroutine replies, and the audit derives what the replies reveal.
 
-A lie **works** if the server and those who collude with it learn a vector, a sum of fewer honest users than the terms
-leave in one, or more than one sum. There is no lie that stops half way: what is known only grows, so to go on is never
-worse, and clients fall silent only when they refuse whatever comes next.
+A lie **works** if the server and its colluders learn a vector, a sum of fewer honest users than the terms guarantee, or
+more than one sum. The search need not consider lies that stop early: knowledge only grows, so continuing never hurts
+the server, and a client stops only when it refuses every next message.
 
-What makes the search short, and takes nothing away from it:
+Reductions that lose nothing:
 
-- In a complete graph honest users can change places, as far as the policy treats them alike.
-- A client that falls silent before it masks has given nothing away unless somebody colludes. Where the others can go on
-  in the same ways, it does not matter what it was told.
-- At the last step a client's consent counts only for those who consent to the same. So whole groups that do are chosen,
-  and whoever is in no group in which anybody gives shares may as well be told nothing.
-- Policies by which the same users may be asked and the same ones summed are the same in one round.
+- In a complete graph honest users can be exchanged if the policy treats them alike.
+- A client that stops before it masks has revealed nothing, unless somebody colludes. If the others can continue in the
+  same ways, what it received does not matter.
+- In the last step a client's consent counts only for clients that consent to the same sets. So whole groups with equal
+  sets are chosen. A client that is in no group whose members send shares need not receive anything.
+- Policies that allow the same asked and the same summed users are equivalent in one round.
 
-Of a search that finds nothing one must know what it would find. So it is first set on variants of `secagg` without one
-of its precautions. What it finds there is told to real clients with real keys, and what the server then recovers is
-compared with the truth.
+To show that the search would find a lie, it is first run on variants of `secagg` that lack one precaution. Each lie
+found is repeated with real clients and real keys, and what the server recovers is compared with the true vectors.
 
-Lies over several rounds are in `sequences`. Not covered: colluding users who pass off somebody else's keys or shares as
-theirs, and whatever is wrong below the protocol (seals, signatures, session and addresses, which other tests attack).
+Lies over several rounds are in `sequences`. Not covered: colluding users that present another user's keys or shares as
+their own, and weaknesses below the protocol (encryption, signatures, session and addresses), which other tests attack.
 """
 
 import re
@@ -59,14 +58,14 @@ from tacit.lab.attacks.lies.sequence_findings import list_sequence_steps
 from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 
 WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5, 2))
-"""Of how many users, and with how many neighbours each, every case is looked at."""
+"""Numbers of users and of neighbours for which every case is searched."""
 LONGER = tuple(LieCase(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
-"""Circles on which somebody may be missing, which takes six users."""
-RECOVERED = "without a precaution: by how much a vector is off that the server works out, by the first lie that works"
-TOO_SMALL = "as deployed: how many lies show the server a vector, or a sum of fewer users than agreed"
-TOO_MANY = "as deployed: how many lies show the server more than one sum, each of as many users as agreed"
+"""Circles that tolerate a missing user, which needs six users."""
+RECOVERED = "without a precaution: error of the vector that the server recovers by the first lie that works"
+TOO_SMALL = "as deployed: lies that show the server a vector, or a sum of fewer users than agreed"
+TOO_MANY = "as deployed: lies that show the server more than one sum, each of as many users as agreed"
 TRIED = "lies told"
-"""What was tried."""
+"""Unit that is counted."""
 WORDS = (
     (r"no b_u", "no mask of one's own"),
     (r"no lower bound", "no lower bound on how many are summed"),
@@ -89,30 +88,30 @@ WORDS = (
     (r"Sampled\(exactly=(\d+), of=None\)", r"\1 are summed"),
     (r"Sampled\(exactly=(\d+), of=(\d+)\)", r"\1 are summed of \2 who are asked"),
 )
-"""What the letters of the paper stand for: U2 are those who are asked, U3 who is left, U5 who is summed."""
+"""Meaning of the paper's symbols: U2 are the asked users, U3 the remaining ones, U5 the summed ones."""
 
 # --- a lie that works ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Break:
-    """What clients were told, and what follows from what they said."""
+    """A lie that works: what clients received, and what follows from their replies."""
 
     cast: SymbolicCast = field(repr=False)
     clients: Clients = field(repr=False)
     rows: NDArray[np.int64] = field(repr=False)
-    """A basis of what is known of honest vectors alone, a column for each."""
+    """Basis of what is known about honest vectors alone, one column each."""
     smallest: int
-    """Of how many honest users anything is known, at least."""
+    """The fewest honest users in any known combination."""
 
     @property
     def too_small(self) -> bool:
-        """Whether that is a vector, or a sum of fewer than agreed. Otherwise there is just one sum too many."""
+        """Whether a vector, or a sum of fewer users than guaranteed, is known. Otherwise one sum too many is known."""
         return self.smallest < self.cast.case.fewest_honest
 
     @property
     def known(self) -> list[dict[int, int]]:
-        """The combinations of vectors that are known, as factors by user, the shortest first."""
+        """The known combinations of vectors, as factors by user, the shortest first."""
         found = []
         for row in self.rows.tolist():
             signed = (value - SMALL_PRIME if value > SMALL_PRIME // 2 else value for value in row)
@@ -124,7 +123,7 @@ class Break:
 
     @property
     def story(self) -> str:
-        """Who is told what: each set in which somebody is missing who was in the one before."""
+        """The sets that each client received, as far as they lack a user of the previous set."""
         alike: dict[str, list[int]] = {}
         for client in self.clients:
             before = ((1 << self.cast.case.users) - 1, *client.sets)
@@ -135,17 +134,17 @@ class Break:
 
     @property
     def known_basis(self) -> str:
-        """What is known: the shortest of it or, if it is all of the size agreed, all of it."""
+        """The known combinations: the shortest or, if all have the guaranteed size, all of them."""
         shown = self.known[:1] if self.too_small else self.known
         return " and ".join(_write_combination(combination) for combination in shown)
 
     def error(self, which: int = 0) -> float:
-        """Returns how far off the shortest of it, or another, is if it is recovered from real clients told the same."""
+        """Returns the error of the shortest combination, or another, when it is recovered from real clients."""
         return self.cast.error(self.clients, self.known[which])
 
 
 def describe_target(target: str) -> str:
-    """Returns what was attacked without the letters of the paper."""
+    """Returns a description of the target without the paper's symbols."""
     for letters, said in WORDS:
         target = re.sub(letters, said, target)
     return target
@@ -165,23 +164,23 @@ def _write_combination(combination: Mapping[int, int]) -> str:
 
 
 class Search:
-    """Goes through the lies of a case, and counts what it has seen."""
+    """Search over the lies of a case, with counters."""
 
     def __init__(self, case: LieCase, stories: int | None = None) -> None:
-        """Takes a case and, if not everything is to be tried, how many different U2, and U3, may be told at most."""
+        """Takes a case and, to limit the search, the largest number of different U2, and of different U3."""
         self.case, self.cast, self._stories = case, SymbolicCast(case), stories
         self._been: set[tuple[int, tuple[int, ...]]] = set()
         self.lies = 0
-        """Lies that were told to the end."""
+        """Number of complete lies."""
         self.sums = 0
-        """Lies by which anything was learnt of vectors."""
+        """Number of lies that revealed something about vectors."""
 
     def breaks(self) -> Iterator[Break]:
         """Yields the lies that work."""
         return self._search_lies(0, self.cast.beginning(), symmetries(self.case))
 
     def _search_lies(self, step: int, clients: Clients, alike: Sequence[Renaming]) -> Iterator[Break]:
-        """Yields what works of all that clients can be told from here on."""
+        """Yields the lies that work among all continuations."""
         options = [self.cast.list_next_states(client, clients) for client in clients]
         if step == len(SETS) - 1:
             yield from self._choose_groups(self._groups(options), {client.place: client for client in clients})
@@ -198,9 +197,10 @@ class Search:
                 yield from self._search_lies(step + 1, chosen, same)
 
     def _was_seen(self, step: int, options: Sequence[list[Client]]) -> bool:
-        """Says whether we have been here: clients that go on have the same options, and the others gave nothing away.
+        """Says whether an equivalent state was searched: the same options for active clients, and no information from
+        others.
 
-        Before it masks, a client gives away something only to users who collude.
+        Before it masks, a client reveals something only to colluding users.
         """
         here = tuple(0 if each[0].silent and not self.case.colluders else id(each) for each in options)
         known = (step, here) in self._been
@@ -208,7 +208,7 @@ class Search:
         return known
 
     def _groups(self, options: Iterable[Sequence[Client]]) -> list[list[Client]]:
-        """Returns groups of clients that can be made to consent to the same, if any of them then gives shares."""
+        """Returns groups of clients that can be made to consent to the same sets, if any of them then sends shares."""
         accepting: dict[bytes, dict[int, list[Client]]] = defaultdict(lambda: defaultdict(list))
         for client in (each for accepted in options for each in accepted if not each.silent):
             accepting[self.cast.statement(client)][client.place].append(client)
@@ -222,8 +222,8 @@ class Search:
         return groups
 
     def _choose_groups(self, groups: Sequence[list[Client]], clients: Mapping[int, Client]) -> Iterator[Break]:
-        """Yields what works of all choices of groups that have no member in common, and consent to different things."""
-        if not groups:  # with another group more would be known
+        """Yields the lies that work among all choices of disjoint groups that consent to different sets."""
+        if not groups:  # One more group would reveal more.
             yield from self._check_lie(tuple(clients.values()))
         for number, group in enumerate(groups, start=1):
             taken, signed = {client.place: client for client in group}, self.cast.statement(group[0])
@@ -247,7 +247,7 @@ class Search:
 def combine_options(
     options: Sequence[Sequence[Client]], stories: int | None, used: frozenset[Users] = frozenset()
 ) -> Iterator[Clients]:
-    """Yields every choice of an option for each client, with no more different sets than there may be stories."""
+    """Yields every choice of one option per client with at most `stories` different sets."""
     if not options:
         yield ()
         return
@@ -263,18 +263,18 @@ def combine_options(
 
 @dataclass
 class SearchTally:
-    """What was seen of some cases."""
+    """Counts over several cases."""
 
     settings: int = 0
-    """Policies, thresholds, and who colludes."""
+    """Number of settings: policies, thresholds and colluding users."""
     cases: int = 0
-    """Those that differ in one round."""
+    """Number of cases that differ in one round."""
     lies: int = 0
     sums: int = 0
     breaks: list[Break] = field(default_factory=list)
 
     def take(self, search: Search, settings: int = 1) -> None:
-        """Goes through the lies of a case that stands for some settings."""
+        """Searches the lies of a case that represents some settings."""
         self.breaks += search.breaks()
         self.settings += settings
         self.cases += 1
@@ -282,7 +282,8 @@ class SearchTally:
         self.sums += search.sums
 
     def findings(self, target: str) -> Iterator[Finding]:
-        """Yields how many lies gave away too small a sum, and how many one too many. All were tried: nothing varies."""
+        """Yields the numbers of lies that revealed too small a sum, and one sum too many. All were tried, so there is
+        no interval."""
         differ = "all the same in one round" if self.cases == 1 else f"of which {self.cases} differ in one round"
         seen = format_count(self.settings, "setting") + (f", {differ}" if self.cases < self.settings else "")
         seen += f"; {format_count(self.sums, 'lie gives', 'lies give')} the server a sum"
@@ -295,7 +296,7 @@ class SearchTally:
 
 
 def first_break(name: str) -> tuple[Search, Break | None]:
-    """Returns the first lie that works on a variant, where it is expected, and the search that found it."""
+    """Returns the first lie that works on a variant, where one is expected, and the search that found it."""
     with use_variant(name) as chosen:
         search = Search(chosen.case)
         works = (each for each in search.breaks() if each.smallest == 1 or not chosen.exposes)
@@ -303,7 +304,7 @@ def first_break(name: str) -> tuple[Search, Break | None]:
 
 
 def run_control(name: str) -> Finding:
-    """Returns how far off the server is that tells real clients of a variant what works on symbols."""
+    """Returns the server's error when it repeats with real clients of a variant what works on symbols."""
     search, found = first_break(name)
     error = float("nan")
     if found is not None:
@@ -314,7 +315,7 @@ def run_control(name: str) -> Finding:
 
 
 def list_targets(full: bool) -> dict[str, list[tuple[list[LieCase], int | None]]]:
-    """Returns what is searched: cases that are the same in one round, and how many stories there may be."""
+    """Returns the targets: groups of cases that are equivalent in one round, and the limit on different sets."""
     found: dict[str, list[tuple[list[LieCase], int | None]]] = defaultdict(list)
 
     def add(alike: Sequence[LieCase], stories: int | None = None) -> None:
@@ -338,11 +339,11 @@ def list_targets(full: bool) -> dict[str, list[tuple[list[LieCase], int | None]]
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Tells all lies to variants of `secagg` until one works, and then to `secagg` as it is.
+    """Searches lies against variants of `secagg` until one works, and then against `secagg` itself.
 
-    First those of one round, and then those of sequences of rounds.
+    First lies of one round, then lies over sequences of rounds.
     """
-    del seed  # nothing is drawn but circles, which are as good as any others
+    del seed  # Only circles are drawn, and any circles will do.
     todo, sequences = list_targets(full), list_sequence_steps(full)
     steps, found = len(VARIANTS) + len(todo) + len(sequences), []
     for done, name in enumerate(VARIANTS):
@@ -363,8 +364,8 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="a server tells a few clients of secagg all the lies there are, in one round and over several, and proves "
-    "what works on real keys",
+    summary="a malicious server tries every lie on a few clients of secagg, in one round and over several, and carries "
+    "out what works with real keys",
     paper=PAPERS["003"],
     run=run,
 )

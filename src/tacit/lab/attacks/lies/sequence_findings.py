@@ -15,26 +15,23 @@ from tacit.lab.attacks.lies.sequences import ROSTERS, SequenceBreak, SequenceCas
 from tacit.lab.attacks.lies.variants import Replacements, replace_functions
 
 Step: TypeAlias = tuple[str, Callable[[], list[Finding]]]
-"""What is searched, for a progress display, and the search."""
-RECOVERED = (
-    "without a precaution: by how much the victim's update is off that the server subtracts from a sum over different "
-    "models"
-)
-FOUND = "as deployed: how many kinds of groups mask together while their members hold different models"
-FOUND_ON_FLOWER = "as deployed: how many pairs of requests nodes mask together for while their apps see different ones"
+"""A search, with its description for a progress display."""
+RECOVERED = "without a precaution: error of the victim's update that the server gets from a sum over different models"
+FOUND = "as deployed: kinds of groups that mask together while their members hold different models"
+FOUND_ON_FLOWER = "as deployed: pairs of requests for which nodes mask together while their apps see different ones"
 GROUPS = "groups given each other's keys"
 UNBOUND = "nodes on Flower do not sign what they are asked"
 SAME_RING = ("one roster", "the roster is renewed", "models become changes")
-"""Rosters under which sums have the same units, so that there are fewer of them."""
+"""Rosters under which sums have the same units, so that there are fewer different sums."""
 QUICK_ROSTERS = ("one roster",)
-"""Rosters of three rounds in the quick form."""
+"""Rosters of three rounds in the short run."""
 GRAPHS = ((0, (3,)), (2, ()), (2, (3,)))
-"""Neighbours, and who colludes, beside a complete graph of honest users."""
+"""Numbers of neighbours, and colluding users, tried besides a complete graph of honest users."""
 
 
 @dataclass
 class SequenceTally:
-    """What was seen of some cases."""
+    """Counts over several cases."""
 
     settings: int = 0
     states: int = 0
@@ -43,7 +40,7 @@ class SequenceTally:
     breaks: list[SequenceBreak] = field(default_factory=list)
 
     def take(self, search: SequenceSearch) -> None:
-        """Goes through the sequences of a case."""
+        """Searches the sequences of a case."""
         self.breaks += search.breaks()
         self.settings += 1
         self.states += search.states
@@ -51,7 +48,7 @@ class SequenceTally:
         self.masking += search.masking
 
     def finding(self, target: str) -> Finding:
-        """Returns how many groups mask together that must not. All were tried: nothing varies."""
+        """Returns how many groups mask together that must not. All were tried, so there is no interval."""
         seen = (
             f"{format_count(self.settings, 'setting')}, {format_count(self.states, 'state')} of a party; "
             f"{format_count(self.masking, 'group masks', 'groups mask')} together"
@@ -74,7 +71,7 @@ def first_sequence_break(name: str) -> tuple[SequenceSearch, SequenceBreak | Non
 
 
 def run_sequence_control(name: str) -> list[Finding]:
-    """Returns how far off the server is that plays on real keys what works on a variant."""
+    """Returns the server's error when it repeats, with real keys, a sequence that works on a variant."""
     search, found = first_sequence_break(name)
     error = float("nan")
     if found is not None:
@@ -89,7 +86,7 @@ def _error_finding(target: str, error: float, groups: int) -> Finding:
 
 
 def list_sequences(full: bool) -> dict[str, list[tuple[SequenceCase, int]]]:
-    """Returns the cases that are searched, with the last round, by what is reported of them together."""
+    """Returns the cases to search, each with its last round, grouped by the finding that reports them."""
     found: dict[str, list[tuple[SequenceCase, int]]] = {}
     for rounds in (2, 3):
         for rosters in ROSTERS if full or rounds == 2 else QUICK_ROSTERS:
@@ -107,10 +104,10 @@ def list_sequences(full: bool) -> dict[str, list[tuple[SequenceCase, int]]]:
 
 
 def _list_kinds(rosters: str, rounds: int, full: bool) -> Iterator[tuple[Driver, bool]]:
-    """Yields drivers, and whether contributions are changes, that are searched with some rosters."""
+    """Yields the combinations of driver and kind of contribution that are searched with some rosters."""
     for driver in (STATE, PROGRAM):
         if driver == PROGRAM and rounds > 2 and rosters not in SAME_RING:
-            continue  # a party has too many states
+            continue  # A party has too many states.
         if full or driver == STATE or rounds == 2:
             yield driver, False
         if not any(roster.changes for roster in ROSTERS[rosters]):
@@ -118,7 +115,7 @@ def _list_kinds(rosters: str, rounds: int, full: bool) -> Iterator[tuple[Driver,
 
 
 def search_sequences(target: str, cases: Iterable[tuple[SequenceCase, int]]) -> list[Finding]:
-    """Returns what is found in what is deployed."""
+    """Returns the findings on the deployed code."""
     tally = SequenceTally()
     for case, rounds in cases:
         tally.take(SequenceSearch(case, rounds))
@@ -126,14 +123,14 @@ def search_sequences(target: str, cases: Iterable[tuple[SequenceCase, int]]) -> 
 
 
 def unbound_requests() -> Replacements:
-    """Returns what makes nodes on Flower sign nothing of what they are asked."""
+    """Returns replacements that make Flower nodes sign nothing of the server's requests."""
     from tacit.integrations.flower import driver
 
     return ((driver, "_digest_request", lambda *_: b""),)
 
 
 def run_flower_control() -> list[Finding]:
-    """Returns how far off a Flower server is where nodes do not sign what they are asked."""
+    """Returns the error of a Flower server when nodes do not sign its requests."""
     from tacit.lab.attacks.lies.flower_messages import FlowerSearch
 
     with replace_functions(unbound_requests()):
@@ -144,7 +141,7 @@ def run_flower_control() -> list[Finding]:
 
 
 def search_flower() -> list[Finding]:
-    """Returns what is found in the deployed driver of Flower."""
+    """Returns the findings on the deployed driver of Flower."""
     from tacit.lab.attacks.lies.flower_messages import FlowerSearch
 
     search = FlowerSearch()
@@ -155,7 +152,7 @@ def search_flower() -> list[Finding]:
 
 
 def list_sequence_steps(full: bool) -> list[Step]:
-    """Returns all searches over sequences: variants first, and Flower only where it is installed."""
+    """Returns all searches over sequences: variants first, and Flower only if it is installed."""
     flower = find_spec("flwr") is not None
     steps: list[Step] = [
         (f"lying over rounds without a precaution: {name}", partial(run_sequence_control, name))

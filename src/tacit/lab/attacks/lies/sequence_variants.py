@@ -1,6 +1,7 @@
-"""Variants that lack a precaution against lies over several rounds, on which the search over sequences must win.
+"""Variants that lack a precaution against lies over several rounds. The search over sequences must break each of them.
 
-Each is a hole that a release had, or would have without one of its checks. Functions are replaced in this process only.
+Each has a vulnerability that a release had, or would have without one of its checks. Functions are replaced in this
+process only.
 """
 
 from dataclasses import dataclass
@@ -23,22 +24,22 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 @dataclass(frozen=True)
 class SequenceVariant:
-    """What is replaced, and where the shortest sequence is that works then."""
+    """The replaced functions, and the length of the shortest sequence that works then."""
 
     replaced: Replacements
     case: SequenceCase
     rounds: int
-    """The round in which parties of different models first mask together."""
+    """The first round in which parties with different models mask together."""
 
 
 def _skip_check(*_: Any, **__: Any) -> None:
-    """Checks nothing."""
+    """Does nothing, instead of a check."""
 
 
 async def _adopt_without_model(
     accord: Accord, state: SecAggState, base: user.BaseModel, announced: AnnouncedSum
 ) -> Average:
-    """Signs the last sum that was heard, and gives the program no average of an earlier round."""
+    """Signs the last received sum, and gives the program no average of an earlier round."""
     del base
     heard = extend_lineage(START, 0, (), b"", announced.vector)
     average = announced.average(accord.suite.ring)
@@ -51,7 +52,7 @@ async def _adopt_without_model(
 async def _adopt_any_change(
     accord: Accord, state: SecAggState, base: user.BaseModel, announced: AnnouncedSum
 ) -> Average:
-    """Adopts a change whether or not the party has the one before."""
+    """Adopts a change even if the party lacks the previous one."""
     del base
     adopted = announced.lineage(accord.units(changes=True))
     average = announced.average(accord.suite.ring)
@@ -63,7 +64,7 @@ _CARRY_OVER = Accord.carry_over
 
 
 def _forget_with_roster(accord: Accord, state: SecAggState) -> SecAggState:
-    """Begins a new lineage in each session. The session is kept in a field that only servers use."""
+    """Begins a new lineage in each session. The session is stored in a field that only servers use."""
     session = 1 + int.from_bytes(accord.link.session[:4])
     if state.round not in (0, session):
         state = msgspec.structs.replace(state, lineages={})
@@ -71,13 +72,13 @@ def _forget_with_roster(accord: Accord, state: SecAggState) -> SecAggState:
 
 
 def _sign_last_sum(before: bytes, round_: int, contributors: tuple[Party, ...], units: bytes, total: Buffer) -> bytes:
-    """Returns a lineage of the last sum alone."""
+    """Returns a lineage that depends only on the last sum."""
     del before
     return extend_lineage(START, round_, contributors, units, total)
 
 
 def _leave_out_units(before: bytes, round_: int, contributors: tuple[Party, ...], units: bytes, total: Buffer) -> bytes:
-    """Returns a lineage of numbers that may stand for any average."""
+    """Returns a lineage without units, whose numbers may mean any average."""
     del units
     return extend_lineage(before, round_, contributors, b"", total)
 
@@ -105,4 +106,4 @@ SEQUENCE_VARIANTS: dict[str, SequenceVariant] = {
         ((HeldModel, "check", _skip_check),), SequenceCase(driver=PROGRAM), rounds=2
     ),
 }
-"""By what is missing."""
+"""Variants by the missing precaution."""

@@ -1,24 +1,24 @@
-"""A server of `secagg` that lies over several rounds, until parties mask together that hold different models.
+"""Search over several rounds with a malicious server of `secagg`, until parties with different models mask together.
 
-A server that gives one party a live model and the others a dead one, whose update it knows, learns the live update from
-the next sum, whatever the masks do (Pasquini et al. 2022). So parties sign the lineage of their models, and this search
-looks for a way around that. In each round a server sends each party one of these:
+A server can give one party a live model and the others a dead one, whose update it knows. It then learns the live
+update from the next sum, whatever the masks do (Pasquini et al. 2022). So parties sign the lineage of their models, and
+this search looks for a way around that. In each round the server sends each party one of these:
 
-- a sum: of a live or a dead model, or of a weight of one unit; in the units of any roster of the sequence; with any
-  lineage that parties have reached, with that of the start, or with a forged one as the one before;
-- the last sum: any of these, said to be of any round so far, to a party that has it or lacks it;
+- a sum: of a live or a dead model, or of a weight of one unit; in the units of any roster of the sequence; after any
+  lineage that parties have reached, the initial one, or a forged one;
+- the last sum: any of these as the sum of any earlier round, to a party that has it or lacks it;
 - nothing, until the round fails.
 
 Between rounds a party may get the next roster: the same one renewed, one with a user less or more, with another ring,
-or one by which contributions are changes and no longer models. A machine may fail in a round, and a program start again
-from any model that it saved (`programs`). It then restores, continues from a saved lineage, or calls nothing.
+or one in which contributions are changes and no longer models. A machine may crash in a round, and a program may
+restart from any model that it saved (`programs`). It then restores, continues from a saved lineage, or calls nothing.
 
-A **break** is a group of at least the smallest sum whose members accept each other's keys while two of them hold
-different models. Clients are the deployed ones, and a client accepts keys if it answers them with its shares.
+A **break** is a group, at least as large as the smallest sum, whose members accept each other's keys while two of them
+hold different models. Clients run the deployed code. A client accepts keys if it replies with its shares.
 
-What makes the search short, and takes nothing away from it: what becomes of a party depends on what the server sends to
-it alone, and honest parties are alike. So the states that one party can reach are those that any of them can, and a
-group is a choice of such states. Parties that sign the same are asked once for all of them.
+Reductions that lose nothing: the next state of a party depends only on what the server sends to it, and honest parties
+are interchangeable. So every party can reach the same states, and a group is a choice of such states. Parties that sign
+the same values are tested once for all of them.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ from tacit.lab.attacks.lies.programs import (
     STATE,
     Driver,
     Endings,
-    Member,
+    MemberState,
     change_roster,
     list_restarts,
     list_turns,
@@ -49,18 +49,18 @@ from tacit.lab.attacks.lies.sessions import (
     Session,
 )
 
-Moves: TypeAlias = Iterator[tuple[str, Member]]
-"""What may become of a party, each with what happens."""
-Origins: TypeAlias = dict[Member, tuple[Member, str] | None]
-"""States of a party, each with one from which it is reached, and how."""
+Moves: TypeAlias = Iterator[tuple[str, MemberState]]
+"""The possible next states of a party, each with a description of the event."""
+Origins: TypeAlias = dict[MemberState, tuple[MemberState, str] | None]
+"""States of a party, each with a state from which it is reached, and the event."""
 LIVE, DEAD = 1.0, 8.0
-"""Averages that a server announces: one has a gradient, and of the other everybody knows what comes of it."""
+"""Averages that a server announces: the live model has a gradient, and the update of the dead one is known."""
 FORGED = bytes([255]) * LINEAGE_BYTES
-"""A lineage that nobody has."""
+"""A lineage that no party has."""
 STAGES = 3
-"""Moves of a party for each round: a restart, the end of an interrupted round, and the round itself."""
+"""Events of a party per round: a restart, the completion of an interrupted round, and the round itself."""
 COMPARED = 8
-"""With how many others a kind of signed keys is tried if there are more than `KINDS`."""
+"""Number of others that a kind of signed keys is tested with, if there are more than `KINDS`."""
 KINDS = 40
 GROUP = 4
 """Users in a group, unless the roster has fewer."""
@@ -77,19 +77,19 @@ ROSTERS: dict[str, tuple[RosterSettings, ...]] = {
     "another scale of numbers": (SAME, SAME._replace(clip=16.0)),
     BECOME_CHANGES: (SAME, SAME._replace(changes=True)),
 }
-"""The rosters of a sequence, by what differs between them. Each party gets the second one when it likes, or never."""
+"""The rosters of a sequence, by the difference between them. Each party gets the second one at any time, or never."""
 
 
 @dataclass(frozen=True)
 class SequenceCase:
-    """What a search over sequences is set on."""
+    """Settings of a search over sequences."""
 
     rosters: str = "one roster"
     driver: Driver = PROGRAM
     changes: bool = False
     """Whether contributions are changes (`norm`)."""
     neighbours: int = 0
-    """With how many others a user shares masks; 0 for all."""
+    """Number of others with whom a user shares masks; 0 for all."""
     colluders: tuple[int, ...] = ()
 
     @cached_property
@@ -109,19 +109,19 @@ class SequenceCase:
 
 
 class Group(NamedTuple):
-    """A choice of honest parties for a round: those on one side of it, and those on the other."""
+    """Honest parties of one round in two kinds of state."""
 
     session: int
     number: int
-    some: Member
-    others: Member
+    some: MemberState
+    others: MemberState
     split: tuple[int, ...]
-    """The places of those who are like `some`."""
+    """The places of the parties in the state of `some`."""
 
 
 @dataclass(frozen=True)
 class SequenceBreak:
-    """A group that masks together, whose members hold different models."""
+    """A group that masks together although its members hold different models."""
 
     search: "SequenceSearch" = field(repr=False)
     group: Group
@@ -136,7 +136,7 @@ class SequenceBreak:
 
     @property
     def story(self) -> str:
-        """What happened to the victim, and to the others."""
+        """The events of the victim, and those of the other parties."""
         group = self.group
         some, others = (self.search.tell(member, group.number) for member in (group.some, group.others))
         return (
@@ -145,33 +145,34 @@ class SequenceBreak:
         )
 
     def error(self) -> float:
-        """Plays the round in which they mask, and returns by how much the victim's update is off that follows.
+        """Runs the round in which they mask, and returns the error of the derived update of the victim.
 
-        The others hold a dead model, so that their updates are known. They are zero here.
+        The others hold a dead model, so that their updates are known. Here they are zero.
         """
         return self.search.recover(self.group)
 
 
 class SequenceSearch:
-    """Goes through all states that parties can reach in a number of rounds, and through the groups that they form."""
+    """Search over all states that parties can reach in a number of rounds, and over the groups that they form."""
 
     def __init__(self, case: SequenceCase, rounds: int) -> None:
         """Takes a case, and the number of the last round in which parties may mask."""
         self.case, self.rounds = case, rounds
         self.sessions = case.sessions
         self.states = 0
-        """Different states of a party before a round, over all rounds."""
+        """Number of different states of a party before a round, over all rounds."""
         self.groups = 0
-        """Groups that were given each other's keys."""
+        """Number of groups that received each other's keys."""
         self.masking = 0
-        """Groups among them in which all accepted the others' keys."""
+        """Number of groups among them in which all accepted the others' keys."""
         self._origins: list[Origins] = []
         self._endings: dict[tuple[int, ClientInputs], Endings] = {}
         self._announcements: dict[tuple[int, int], list[Announcement]] = {}
 
     def breaks(self) -> Iterator[SequenceBreak]:
-        """Yields groups of different models that mask together: for each round one for each lineage that they sign."""
-        self._origins = [{Member(): None}]
+        """Yields groups with different models that mask together: for each round, one for each lineage that they
+        sign."""
+        self._origins = [{MemberState(): None}]
         for number in range(1, self.rounds + 1):
             self._extend(self._list_pauses)
             before = self._finish_interrupted(number)
@@ -180,34 +181,34 @@ class SequenceSearch:
             if number < self.rounds:
                 self._extend_by_round(number)
 
-    # --- what becomes of a party -------------------------------------------------------------------------------------
+    # --- states of a party -------------------------------------------------------------------------------------------
 
     def _finish_interrupted(self, number: int) -> Origins:
-        """Adds what parties become that finish an interrupted round before the next one."""
+        """Adds the states of parties that complete an interrupted round before the next one."""
         known = self._list_known()
 
-        def finish(member: Member) -> Moves:
+        def finish(member: MemberState) -> Moves:
             return self._list_rounds(member, number, known) if member.resuming else iter(())
 
         return self._extend(finish)
 
     def _extend_by_round(self, number: int) -> None:
-        """Adds what parties become in a round. Whoever is in an earlier one sits it out."""
+        """Adds the states of parties after a round. A party in a later round does not take part."""
         known = self._list_known()
 
-        def take_part(member: Member) -> Moves:
+        def take_part(member: MemberState) -> Moves:
             return iter(()) if member.resuming else self._list_rounds(member, number, known)
 
         self._extend(take_part)
 
     def _list_known(self) -> list[bytes]:
-        """Returns the lineages that a server can name by now; what it may announce follows from them."""
+        """Returns the lineages that a server can name so far. They determine what it may announce."""
         self._announcements.clear()
         self._endings.clear()
         return _list_lineages(self._origins[-1])
 
-    def _extend(self, moves: Callable[[Member], Moves]) -> Origins:
-        """Adds what parties may become by one move each, or by none, and returns it."""
+    def _extend(self, moves: Callable[[MemberState], Moves]) -> Origins:
+        """Adds the states that parties reach by at most one event, and returns all states."""
         before = self._origins[-1]
         after: Origins = {member: (member, "") for member in before}
         for member in before:
@@ -216,14 +217,14 @@ class SequenceSearch:
         self._origins.append(after)
         return after
 
-    def _list_pauses(self, member: Member) -> Moves:
-        """Yields what may become of a party between two rounds."""
+    def _list_pauses(self, member: MemberState) -> Moves:
+        """Yields the possible states of a party after a pause between two rounds."""
         if self.case.driver == STATE:
             return change_roster(member, len(self.sessions))
         return list_restarts(member, len(self.sessions), changes=self._has_changes(member.session))
 
-    def _list_rounds(self, member: Member, number: int, known: Sequence[bytes]) -> Moves:
-        """Yields what may become of a party in a round."""
+    def _list_rounds(self, member: MemberState, number: int, known: Sequence[bytes]) -> Moves:
+        """Yields the possible states of a party after a round."""
         inputs = member.begin(number, self.case.driver, changes=self._has_changes(member.session))
         if inputs is None:
             return iter(())
@@ -234,9 +235,9 @@ class SequenceSearch:
         return list_turns(member, inputs, self._endings[key], self.case.driver, changes=changes)
 
     def _list_endings(self, session: int, inputs: ClientInputs, known: Sequence[bytes]) -> Endings:
-        """Returns the different endings that the server can lead a client to, each with the first message that does.
+        """Returns the different endings to which the server can lead a client, each with the first message that does.
 
-        What an error says makes no difference to a party.
+        The text of an error makes no difference to a party.
         """
         here = self.sessions[session]
         found: dict[ClientEnding, Announcement | None] = {here.conclude(inputs, None)._replace(error=""): None}
@@ -245,7 +246,7 @@ class SequenceSearch:
         return found
 
     def _list_announcements(self, session: int, number: int, known: Sequence[bytes]) -> list[Announcement]:
-        """Returns all that a server can announce to a client in a round."""
+        """Returns everything that a server can announce to a client in a round."""
         key = session, number
         if key not in self._announcements:
             here, found = self.sessions[session], []
@@ -264,7 +265,7 @@ class SequenceSearch:
         return self._announcements[key]
 
     def _list_sums(self) -> dict[str, bytes]:
-        """Returns sums by name. Those of one roster may have another meaning with another one."""
+        """Returns sums by name. A sum of one roster may have another meaning with another roster."""
         found = {}
         for place, session in enumerate(self.sessions):
             where = f" of roster {place + 1}" if len(self.sessions) > 1 else ""
@@ -279,14 +280,14 @@ class SequenceSearch:
     def _has_changes(self, session: int) -> bool:
         return self.sessions[session].roster.changes
 
-    # --- who masks with whom -----------------------------------------------------------------------------------------
+    # --- masking groups ----------------------------------------------------------------------------------------------
 
-    def _check_groups(self, number: int, members: Mapping[Member, object]) -> Iterator[SequenceBreak]:
-        """Yields the groups that mask in a round though they hold different models."""
-        alike: dict[int, dict[bytes, dict[Model, Member]]] = defaultdict(lambda: defaultdict(dict))
+    def _check_groups(self, number: int, members: Mapping[MemberState, object]) -> Iterator[SequenceBreak]:
+        """Yields the groups that mask together in a round although they hold different models."""
+        alike: dict[int, dict[bytes, dict[Model, MemberState]]] = defaultdict(lambda: defaultdict(dict))
         for member in members:
             if member.resuming:
-                continue  # what it masks, it would have masked in that round
+                continue  # The party would already have masked the same in the earlier round.
             inputs = member.begin(number, self.case.driver, changes=self._has_changes(member.session))
             if inputs is not None:
                 signed = self.sessions[member.session].advertise(self._names(member.session)[0], inputs).lineage
@@ -300,9 +301,9 @@ class SequenceSearch:
                     yield from self._check_pair(session, number, one, other)
 
     def _check_pair(
-        self, session: int, number: int, one: Sequence[Member], other: Sequence[Member]
+        self, session: int, number: int, one: Sequence[MemberState], other: Sequence[MemberState]
     ) -> Iterator[SequenceBreak]:
-        """Yields a break if parties of two kinds of signed keys mask together and hold different models."""
+        """Yields a break if parties with two kinds of signed keys mask together and hold different models."""
         different = next(((a, b) for a in one for b in other if a.model != b.model), None)
         some, others = different or (one[0], other[0])
         for split in self._list_splits(session):
@@ -314,13 +315,14 @@ class SequenceSearch:
                 return
 
     def _name_victim(self, group: Group) -> Group:
-        """Returns a group in which more happened to the one party than to the others, where that can be chosen."""
+        """Returns the group with the longer history at the one party, if that can be chosen."""
         told = [len(self.tell(member, group.number)) for member in (group.some, group.others)]
         swap = told[0] < told[1] and len(group.split) == 1
         return group._replace(some=group.others, others=group.some) if swap else group
 
     def _list_splits(self, session: int) -> Iterator[tuple[int, ...]]:
-        """Yields who may be on one side. In a complete graph both sides meet, however they are divided."""
+        """Yields the possible places of one kind. In a complete graph both kinds are neighbours, however they are
+        placed."""
         honest = [place for place in range(len(self._names(session))) if place not in self.case.colluders]
         if not self.case.neighbours:
             yield (honest[0],)
@@ -333,7 +335,7 @@ class SequenceSearch:
         return self.sessions[group.session].mask_together(self._inputs(group), self.case.colluders)
 
     def recover(self, group: Group) -> float:
-        """Plays the round of a group, and returns by how much the victim's update is off that follows from the sum."""
+        """Runs the round of a group, and returns the error of the victim's update as derived from the sum."""
         return self.sessions[group.session].recover_update(self._inputs(group), group.split[0])
 
     def _inputs(self, group: Group) -> dict[int, ClientInputs]:
@@ -349,8 +351,8 @@ class SequenceSearch:
         """Returns the parties of a group."""
         return self.sessions[session].names[:GROUP]
 
-    def tell(self, member: Member, number: int) -> str:
-        """Returns what happened to a party before a round."""
+    def tell(self, member: MemberState, number: int) -> str:
+        """Returns the events of a party before a round."""
         story: list[str] = []
         stage = STAGES * number - 1
         while origin := self._origins[stage].get(member):
@@ -362,11 +364,11 @@ class SequenceSearch:
 
 
 def _name_lineage(place: int) -> str:
-    """Returns what one of the lineages that a server can name is called in a story."""
+    """Returns a name for one of the lineages that a server can use."""
     return ("the start", "a forged lineage")[place] if place < len(NAMED) else f"lineage {place - len(NAMED) + 1}"
 
 
-def _list_lineages(members: Mapping[Member, object]) -> list[bytes]:
-    """Returns the lineages that a server can name: those of all states, that of the start, and a forged one."""
+def _list_lineages(members: Mapping[MemberState, object]) -> list[bytes]:
+    """Returns the lineages that a server can name: those of all states, the initial one, and a forged one."""
     reached = {lineage for member in members for lineage in (member.lineage, member.held) if lineage}
     return [*NAMED, *sorted(reached.difference(NAMED))]

@@ -1,7 +1,7 @@
-"""Sessions of a sequence of rounds: deployed clients of `secagg` that a malicious server sends what it likes.
+"""Sessions of a sequence of rounds: deployed clients of `secagg` that receive arbitrary messages of a malicious server.
 
-Each call plays a client from the beginning of a round, with real keys, through the `Participant` that every driver
-uses. What it answers depends on nothing but its state, its update and what it is sent, so each answer is kept.
+Each call runs a client from the beginning of a round, with real keys, through the `Participant` that every driver uses.
+A reply depends only on the client's state, its update and the messages that it received, so replies are cached.
 """
 
 import hashlib
@@ -26,19 +26,19 @@ from tacit.runtime.simulation.simulator import NONCE_BYTES, Simulation
 ENTRIES = 2
 """Entries of a model."""
 DIGITS = 6
-"""Digits to which models are compared. Sums that stand for them are exact."""
+"""Number of decimals to which models are compared. Sums that encode them are exact."""
 Model: TypeAlias = tuple[float, ...]
 """A model, rounded."""
 
 
 SECRET: Model = (0.25, -0.5)
-"""What a victim contributes."""
+"""The victim's contribution."""
 NOTHING: Model = (0.0,) * ENTRIES
-"""What comes of a dead model."""
+"""The update from a dead model."""
 
 
 class RosterSettings(NamedTuple):
-    """What a roster says, as far as sequences differ in it."""
+    """Settings of a roster, as far as sequences vary them."""
 
     users: int = 4
     clip: float = 32.0
@@ -46,44 +46,44 @@ class RosterSettings(NamedTuple):
     """Whether contributions are changes to a model (`norm`)."""
     nonce: str = "first"
     neighbours: int = 0
-    """With how many others a user shares masks; 0 for all."""
+    """Number of others with whom a user shares masks; 0 for all."""
 
 
 class Announcement(NamedTuple):
-    """A sum that a server announces to one client, true or not."""
+    """A sum that a server announces to one client, true or false."""
 
     last: bool
-    """Whether it is said to be of an earlier round (`LastSum`)."""
+    """Whether it is announced as the sum of an earlier round (`LastSum`)."""
     before: bytes
-    """The lineage that its contributors are said to have signed."""
+    """The lineage that its contributors are claimed to have signed."""
     round: int
     contributors: tuple[Party, ...]
     vector: bytes
     text: str = ""
-    """What the sum is called in a story."""
+    """Name of the sum in descriptions."""
 
 
 class ClientInputs(NamedTuple):
-    """Everything that a client begins a round with."""
+    """Everything with which a client begins a round."""
 
     number: int
     state: bytes
     """Its encoded state."""
     lineage: bytes = b""
-    """The lineage in its update; empty where its driver gives none."""
+    """The lineage in its update; empty if its driver gives none."""
 
 
 class ClientEnding(NamedTuple):
-    """What is left of a round at a client."""
+    """Result of a round at a client."""
 
     state: bytes
     average: Model | None
     error: str
-    """The code of the error, empty if there is an average."""
+    """The code of the error; empty if there is an average."""
 
 
 def encode_state(state: SecAggState) -> bytes:
-    """Returns a state as bytes, by which states are compared."""
+    """Returns a state as bytes, for comparison."""
     return SECAGG.encode_state(state)
 
 
@@ -93,7 +93,7 @@ def read_lineage(state: bytes) -> bytes:
 
 
 def round_model(vector: Iterable[float]) -> Model:
-    """Returns a model with the digits that are compared."""
+    """Returns a model, rounded for comparison."""
     return tuple(round(float(each), DIGITS) + 0.0 for each in vector)
 
 
@@ -101,7 +101,7 @@ class Session:
     """A roster with a session, and the clients of its parties."""
 
     def __init__(self, roster: RosterSettings) -> None:
-        """Makes keys and a session, which follow from what the roster says."""
+        """Creates keys and a session, which depend only on the roster's settings."""
         self.roster = roster
         settings = SecAggSettings(
             clip=roster.clip,
@@ -127,11 +127,12 @@ class Session:
 
     @property
     def runs(self) -> int:
-        """How many different rounds clients were led through to an ending."""
+        """Number of different rounds in which clients were run to an ending."""
         return len(self._endings)
 
     def encode_sum(self, value: float, weight: int | None = None) -> bytes:
-        """Returns a sum of all users whose average has one value in every entry, with that weight if one is given."""
+        """Returns a sum of all users whose average has one value in every entry, with the given weight if there is
+        one."""
         ring = self.agreement.ring()
         total = ring.zeros()
         for _ in self.names:
@@ -140,10 +141,11 @@ class Session:
             total[ENTRIES] = weight
         return bytes(ring.pack(total))
 
-    # --- what clients answer -----------------------------------------------------------------------------------------
+    # --- replies of clients ------------------------------------------------------------------------------------------
 
     def conclude(self, inputs: ClientInputs, told: Announcement | None) -> ClientEnding:
-        """Leads a client to the end of a round: by an announcement, or without anything until its wait is over."""
+        """Runs a client to the end of a round: with an announcement, or without any message until its wait times
+        out."""
         key = inputs, told
         if key not in self._endings:
             self._endings[key] = self._conclude(self.names[0], inputs, told)
@@ -175,11 +177,11 @@ class Session:
         return self._keys[key]
 
     def mask_together(self, inputs: Mapping[int, ClientInputs], colluders: Sequence[int] = ()) -> bool:
-        """Says whether honest users accept each other's keys: whether all answer them with their shares.
+        """Says whether honest users accept each other's keys: whether all reply with their shares.
 
         Args:
-            inputs: What the honest users begin the round with, by place.
-            colluders: Users of the same round that sign for each honest one whatever it has to see.
+            inputs: The inputs with which the honest users begin the round, by place.
+            colluders: Colluding users of the same round. They sign whatever each honest user has to see.
         """
         u2 = sorted([*inputs, *colluders])
         if len(u2) < self.terms.smallest_sum:
@@ -194,7 +196,7 @@ class Session:
         return True
 
     def _accepts(self, party: Party, inputs: ClientInputs, u2: Sequence[int], keys: Mapping[int, SignedKeys]) -> bool:
-        """Says whether a client answers a list of keys with its shares."""
+        """Says whether a client replies to a list of keys with its shares."""
         near = self._accord(inputs.number).graph(u2).neighbours(self.terms.parties.place(party))
         self._begin(party, inputs)
         message = KeyList(self.terms.sets.bitmap(u2), {v: keys[v] for v in near})
@@ -203,7 +205,7 @@ class Session:
         return any(isinstance(each, Post) and each.kind == "ShareKeys" for each in answers)
 
     def _sign_as_accomplice(self, party: Party, number: int, lineage: bytes) -> SignedKeys:
-        """Returns keys of a colluding user, which signs whatever lineage it is told to."""
+        """Returns keys of a colluding user, which signs any given lineage."""
         suite = self._participants[party].suite(number, _seed(party, lineage))
         accord = Accord(Link(party, self.terms.parties, self.agreement.session, number), suite, self.terms)
         c, s = suite.key_pair(), suite.key_pair()
@@ -211,10 +213,10 @@ class Session:
         return c.public, s.public, suite.sign(statement)
 
     def recover_update(self, inputs: Mapping[int, ClientInputs], victim: int) -> float:
-        """Plays a whole round of deployed clients and server, and returns by how much the victim's update is off.
+        """Runs a whole round of deployed clients and server, and returns the error of the victim's derived update.
 
         The others hold a dead model, so that the server knows their updates: they are zero. It subtracts them from the
-        sum. Returns NaN if there is no sum with the victim in it.
+        sum. Returns NaN if there is no sum that includes the victim.
         """
         number = inputs[victim].number
         away = [party for place, party in enumerate(self.names) if place not in inputs]
@@ -247,7 +249,7 @@ class Session:
         return participant.begin(update, _seed(party, inputs.lineage + inputs.state))
 
     def _deliver(self, party: Party, number: int, message: Message) -> list[Action]:
-        """Delivers a message of the server, sealed as a server does."""
+        """Delivers a message of the server, encrypted as a server does."""
         suite, codec, session = self._participants[SERVER].suite(number, b""), self._codec, self.agreement.session
         address = Address(session, number, 0, message.kind(), SERVER, party)
         sealed = codec.seal(suite, suite.channel(party, session), address, codec.encode(message))

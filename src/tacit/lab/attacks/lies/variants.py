@@ -1,7 +1,7 @@
-"""Variants of `secagg` that lack a precaution, for `lies` to be tried on: what it does not find there it is blind to.
+"""Variants of `secagg` that lack a precaution. The search over lies must break them, or it would miss such lies.
 
-While a variant is in force, functions of its client are replaced by ones that look away. It is for this process only,
-and everything is put back afterwards.
+While a variant is active, functions of the client are replaced by ones without the check. This affects only this
+process, and is undone afterwards.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,26 +20,26 @@ from tacit.protocols.secagg.settings import Accord, SecAggState
 
 Sets = tuple[bytes, bytes, bytes]
 UNSIGNED = b""
-"""What is signed, or bound into keys, in the place of a set that nobody vouches for."""
+"""Placeholder that is signed, or bound into keys, instead of a set that nobody authenticates."""
 
 
 Replacements = tuple[tuple[Any, str, Callable[..., Any]], ...]
-"""Modules or classes, and what takes the place of which of their functions."""
+"""Modules or classes, each with the name of a function and its replacement."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is replaced, and where the smallest lie is that works then."""
+    """The replaced functions, and the smallest case in which a lie works then."""
 
     replaced: Replacements
     case: LieCase
     exposes: bool = True
-    """Whether a vector is exposed there. If not, a sum of too few users is known, or a second one."""
+    """Whether a vector is exposed. Otherwise a sum of too few users is known, or a second sum."""
 
 
 @contextmanager
 def use_variant(name: str) -> Iterator[Variant]:
-    """Puts a variant in the place of `secagg` until the end of the block."""
+    """Replaces `secagg` by a variant until the end of the block."""
     chosen = VARIANTS[name]
     with replace_functions(chosen.replaced):
         yield chosen
@@ -59,7 +59,7 @@ def replace_functions(replaced: Replacements) -> Iterator[None]:
 
 
 def _skip_check(*_: Any) -> None:
-    """Checks nothing."""
+    """Does nothing, instead of a check."""
 
 
 def _accept_any_u2(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) -> None:
@@ -80,13 +80,13 @@ def _accept_any_u5(accord: Accord, circle: Circle, sets: Sets) -> None:
 def _mask_without_b(
     accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector
 ) -> None:
-    """Masks with the others, and leaves b_u away."""
+    """Masks with the pairwise masks, but without b_u."""
     del b
     accord.suite.mask(y, *accord.pairwise(u2, u, s.secret, others))
 
 
 def _local_consents(accord: Accord, circle: Circle, sets: Sets, consents: Consents) -> None:
-    """Is content if `threshold` of those who hold our shares signed the same sets."""
+    """Accepts the sets if `threshold` of the holders of this user's shares signed the same sets."""
     signed = sorted(accord.terms.sets.users(consents.members))
     if not set(signed).issubset(circle.holders(accord.link.place)) or len(signed) < accord.terms.threshold:
         raise user.blame_server("too few of those around us agree")
@@ -99,13 +99,13 @@ _AGREE, _CONSENT = Accord.agree, Accord.consent
 
 
 def _agree(accord: Accord, label: str, u2: bytes, u: int, secret: Secret, v: int, public: bytes) -> Secret:
-    """Agrees on one key, whatever U2 is."""
+    """Derives the same key for every U2."""
     del u2
     return _AGREE(accord, label, UNSIGNED, u, secret, v, public)
 
 
 def _consent(accord: Accord, u2: bytes, u3: bytes, u5: bytes) -> bytes:
-    """Leaves U2 out of what is signed."""
+    """Signs the sets without U2."""
     del u2
     return _CONSENT(accord, UNSIGNED, u3, u5)
 
@@ -133,4 +133,4 @@ VARIANTS: dict[str, Variant] = {
         exposes=False,
     ),
 }
-"""By what is missing."""
+"""Variants by the missing precaution."""

@@ -25,7 +25,7 @@ DATA = ("femnist", "shakespeare", "cifar10")
 
 
 def declare_distance(data: str, peers: int) -> DeclaredRow:
-    """Returns the row of how far the curves of FedAvg and SecureD-FL are apart."""
+    """Declares the row with the distance between the curves of FedAvg and SecureD-FL."""
     return DeclaredRow(
         f"largest distance of the curves of {FEDAVG} and {SECURE}, {data}, {peers} peers",
         "comparable; less than 1 % in all cases",
@@ -35,10 +35,10 @@ def declare_distance(data: str, peers: int) -> DeclaredRow:
 
 
 def declare_peers(data: str) -> DeclaredRow:
-    """Returns the row of what more peers do to Local-Only."""
+    """Declares the row with the effect of more peers on Local-Only."""
     few, many = (TABLE[data, peers][0] for peers in PEERS)
     return DeclaredRow(
-        f"{LOCAL_ONLY} with {PEERS[1]} peers less with {PEERS[0]}, {data}",
+        f"{LOCAL_ONLY} with {PEERS[1]} peers minus with {PEERS[0]}, {data}",
         PaperNumber(many - few, 0.01),
         SameSign("how much is lost depends on the samples of a peer; that fewer samples lose more does not"),
         "points",
@@ -51,7 +51,7 @@ MORE_PEERS = {data: declare_peers(data) for data in DATA}
 
 
 def distance_row(found: MethodComparison, coverage: str) -> Row:
-    """Returns how far apart the curves are at most, seed by seed."""
+    """Returns the largest distance between the curves, seed by seed."""
     declared = DISTANCE[found.data, found.peers]
     if found.wrong:
         return declared.fail(found.wrong)
@@ -63,7 +63,7 @@ def distance_row(found: MethodComparison, coverage: str) -> Row:
 
 
 def peers_row(few: MethodComparison, many: MethodComparison, coverage: str) -> Row:
-    """Returns what more peers do to Local-Only, seed by seed."""
+    """Returns the effect of more peers on Local-Only, seed by seed."""
     less = [after - before for before, after in zip(few.best(LOCAL_ONLY), many.best(LOCAL_ONLY), strict=True)]
     return MORE_PEERS[few.data].measure(Estimate.over(less), coverage)
 

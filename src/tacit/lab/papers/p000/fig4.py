@@ -1,21 +1,21 @@
-"""Paper 000, Figure 4: how far ADMM's average is off, as a mean squared error (MSE), by the number of iterations.
+"""Paper 000, Figure 4: mean squared error (MSE) of ADMM's average, by the number of iterations.
 
 The paper averages ten checkpoints of a model among 9 peers, in groups of 3 with gap 4, in 1 to 7 iterations. The error
-"decreases fast" and "after 4 iterations … drops below 1e-13"; since accuracy does not suffer from 2 iterations on, all
-its other experiments take 2.
+"decreases fast" and "after 4 iterations … drops below 1e-13". Because accuracy does not suffer from 2 iterations on,
+all its other experiments use 2.
 
-We run the deployed protocol on checkpoints of the paper's network for FEMNIST in training: what each of 9 peers brings
-to a round of FedAvg. The results are compared with the law of the error. With z the consensus variable, w̄ the average
-and λ̄⁰ the mean of the dual variables that peers draw,
+We run the deployed protocol on checkpoints of the paper's network for FEMNIST during training: the models that each of
+9 peers contributes to a round of FedAvg. The results are compared with a formula for the error. With z the consensus
+variable, w̄ the average and λ̄⁰ the mean of the peers' random dual variables,
 
     z¹ − w̄ = 2 λ̄⁰ / (ρ_1 (ρ_1 + 2)) − w̄ ρ_1 / (ρ_1 + 2),    z^i − w̄ = (z^{i−1} − w̄) ρ_i / (ρ_i + 2) for i > 1,
 
-so the MSE falls by (ρ/(ρ+2))² in each iteration (Lemma II.2), until what is left is that numbers in the ring are
-rounded. Rounding z by e_i leaves Σλ at −n ρ_i e_i and not at zero, which is in the next z, times 2 ρ_i / (ρ' (ρ' + 2))
-where ρ' is the next ρ. Where ρ falls that is large, so y is stretched to fill the ring in every iteration.
+so the MSE falls by (ρ/(ρ+2))² in each iteration (Lemma II.2), until only the rounding of numbers in the ring is left.
+Rounding z by e_i leaves Σλ at −n ρ_i e_i instead of zero. This enters the next z, times 2 ρ_i / (ρ' (ρ' + 2)) where ρ'
+is the next ρ. If ρ falls, this factor is large, so y is stretched to fill the ring in every iteration.
 
-After two iterations with a constant ρ, 2 λ̄⁰/(2 + ρ)² and w̄ (ρ/(2 + ρ))² are left, and no ρ makes both small. So the
-2 iterations of the paper cannot have had a constant ρ; one that falls can do it.
+After two iterations with a constant ρ, the error consists of 2 λ̄⁰/(2 + ρ)² and w̄ (ρ/(2 + ρ))², and no ρ makes both
+small. So the paper's 2 iterations cannot have used a constant ρ. A decreasing ρ can give its result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from tacit.runtime.simulation.simulator import Simulation
 
 PEERS, ITERATIONS, CHECKPOINTS = 9, 7, 10
 CLAIMED = 1e-13
-"""What the error is below after 4 iterations."""
+"""Bound that the paper gives for the error after 4 iterations."""
 CONSTANT = (1.0, 0.1, 0.01, 0.001)
 FALLING = (3.0, 9e-4)
 """Penalty ρ of the first iteration, and of all others."""
@@ -53,14 +53,14 @@ TASKS: dict[Scale, PeerTask] = {
     "small": PeerTask("femnist", {"name": "femnist-cnn"}, local_work("rmsprop"), samples=450, tested=1, rounds=10),
     "paper": PeerTask("femnist", {"name": "femnist-cnn"}, local_work("rmsprop"), samples=None, tested=1, rounds=50),
 }
-"""Training that checkpoints are taken from, at equal distances."""
+"""Training from which checkpoints are taken at equal distances."""
 HARMLESS = 1e-2
-"""An MSE of that part of the mean square of the model's entries cannot matter."""
+"""An MSE below this part of the mean square of the model's entries is considered harmless."""
 CLOSE = 0.1
-"""Rounding may change the law's MSE by that part where the rate is measured."""
+"""The largest part of the predicted MSE that rounding may contribute where the rate is measured."""
 
 Models: TypeAlias = NDArray[np.float64]
-"""A row for each peer."""
+"""Models, one row per peer."""
 Rho: TypeAlias = float | tuple[float, float]
 """Penalty ρ: constant, or of the first iteration and of all others."""
 
@@ -72,7 +72,7 @@ def list_rhos(rho: Rho, iterations: int) -> tuple[float, ...]:
 
 
 def train_checkpoints(task: PeerTask, entries: int) -> list[Models]:
-    """Trains by FedAvg, and returns the models that peers bring, at checkpoints and at some entries of the network."""
+    """Trains by FedAvg, and returns the models of the peers at several checkpoints, at some entries of the network."""
     training = assemble_run(task.scenario(PEERS, {"name": "fedavg"}), data=task.gather_data(PEERS)).training
     if training.shared is None:
         raise ValueError("FedAvg has a shared model")
@@ -88,9 +88,9 @@ def train_checkpoints(task: PeerTask, entries: int) -> list[Models]:
 
 
 def predict_mse(schedule: Sequence[float], average: NDArray[np.float64], peers: int, steps: Sequence[float]) -> float:
-    """Returns the MSE to expect, for ρ of each iteration, w̄, and the step that numbers are rounded to in each.
+    """Returns the predicted MSE, given ρ of each iteration, w̄, and the rounding step in each iteration.
 
-    λ⁰ is uniform in [0, 1). Each peer's part of z is rounded to a step, by a variance of step² / 12.
+    λ⁰ is uniform in [0, 1). Each peer's part of z is rounded to a step, with a variance of step² / 12.
     """
     first, *later = schedule
     of_start, of_average = 2 / (first * (first + 2)), -first / (first + 2)
@@ -115,19 +115,19 @@ def best_constant(average: NDArray[np.float64], peers: int = PEERS) -> tuple[flo
 
 @dataclass(frozen=True)
 class MseCurve:
-    """The MSE of one setting by iterations: over all checkpoints, and by the law."""
+    """The MSE of one setting by iterations: measured at all checkpoints, and predicted."""
 
     rho: Rho
     bits: int
     runs: tuple[tuple[float, ...], ...]
-    """By iterations, the MSE of each checkpoint."""
+    """The MSE of each checkpoint, by iterations."""
     law: tuple[float, ...]
     without: tuple[float, ...]
-    """By the law, without any rounding."""
+    """The prediction without rounding."""
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Name of the setting."""
         return write_setting(self.rho, self.bits)
 
     @property
@@ -136,11 +136,12 @@ class MseCurve:
         return tuple(map(fmean, self.runs))
 
     def after(self, iterations: int) -> tuple[float, ...]:
-        """Returns the MSE of each checkpoint after so many iterations."""
+        """Returns the MSE of each checkpoint after the given number of iterations."""
         return self.runs[iterations - 1]
 
     def rates(self) -> list[float]:
-        """Returns, for each checkpoint, which part of the error an iteration leaves, where rounding does not show."""
+        """Returns, for each checkpoint, the factor by which an iteration reduces the error, where rounding is
+        negligible."""
         rate = final_rate(self.rho)
         visible = [i for i in range(1, len(self.law)) if self._follows_rate(i, rate)]
         if not visible:
@@ -153,7 +154,7 @@ class MseCurve:
 
 
 def measure_errors(rho: Rho, bits: int, brought: Sequence[Models], iterations: int) -> MseCurve:
-    """Averages every checkpoint in 1, 2, … iterations, and returns how far off that was."""
+    """Averages every checkpoint in 1, 2, … iterations, and returns the errors."""
     runs, law, without = [], [], []
     for count in range(1, iterations + 1):
         schedule = list_rhos(rho, count)
@@ -167,7 +168,7 @@ def measure_errors(rho: Rho, bits: int, brought: Sequence[Models], iterations: i
                 rho=schedule,
                 bits=bits,
                 clip=CLIP,
-                allow_leaks=True,  # beyond the gap peers learn each other's models; here errors are measured
+                allow_leaks=True,  # Beyond the gap peers learn each other's models; only errors are measured here.
             )
             out = simulation.average(dict(zip(simulation.parties, map(Update, each), strict=True)))
             average = each.mean(axis=0)
@@ -181,13 +182,13 @@ def measure_errors(rho: Rho, bits: int, brought: Sequence[Models], iterations: i
 
 
 def steps_of(simulation: Simulation) -> list[float]:
-    """Returns to which steps y is rounded in each iteration: those of the ring, less what y is stretched by."""
+    """Returns the rounding step of y in each iteration: the step of the ring, divided by the stretch of y."""
     terms = cast(AdmmTerms, simulation.agreement.terms)
     return [simulation.agreement.ring().resolution / stretch for stretch in terms.stretches]
 
 
 def safe_iterations() -> int:
-    """Returns after how many iterations a curious peer still knows nobody's model, by the audit."""
+    """Returns the number of iterations after which a curious peer still knows no other model, by the audit."""
     for count in range(1, ITERATIONS + 1):
         if audit("admm", parties=PEERS, coalition=["p0"], iterations=count, allow_leaks=True).exposed:
             return count - 1
@@ -259,7 +260,7 @@ SAFE = DeclaredRow(
 
 
 def rate_row(found: MseCurve) -> Row:
-    """Returns what part of the error an iteration leaves."""
+    """Returns the factor by which an iteration reduces the error."""
     declared, rates = RATES[found.rho], found.rates()
     if not rates:
         return declared.fail("rounding hides the rate at every iteration")
@@ -274,7 +275,7 @@ def four_row(found: MseCurve) -> Row:
 
 
 def two_rows(table: Mapping[tuple[Rho, int], MseCurve], brought: Sequence[Models]) -> list[Row]:
-    """Returns the errors after two iterations, which the paper takes everywhere else."""
+    """Returns the errors after two iterations, which the paper uses everywhere else."""
     averages = [each.mean(axis=0) for each in brought]
     squares = [float(np.mean(average**2)) for average in averages]
     best = [best_constant(average, len(brought[0])) for average in averages]
@@ -294,14 +295,14 @@ def two_rows(table: Mapping[tuple[Rho, int], MseCurve], brought: Sequence[Models
 
 
 def law_row(table: Sequence[MseCurve]) -> Row:
-    """Returns how far from the law the measurements are."""
+    """Returns the distance of the measurements from the prediction."""
     off = [abs(ours / law - 1) for each in table for ours, law in zip(each.measured, each.law, strict=True)]
     why = f"of {len(off)} means over {CHECKPOINTS} checkpoints, rounding in the ring included"
     return LAW.measure(Estimate.certain(100 * max(off)), why)
 
 
 def chart_of(table: Mapping[tuple[Rho, int], MseCurve], bits: int) -> Chart:
-    """Returns the figure for one size of the ring, with the law and the paper's bound as dashed lines."""
+    """Returns the figure for one ring size, with the prediction and the paper's bound as dashed lines."""
     iterations = list(range(1, ITERATIONS + 1))
     measured: Lines = {}
     dashed: Lines = {}
@@ -351,15 +352,17 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*RATES.values(), LAW, *FOURTH.values(), BEST, *SECOND.values(), SAFE),
     unstated=(
-        "ρ: 1, 0.1, 0.01 and 0.001, and 3 in the first iteration and 0.0009 in all others",
-        "the numbers of the curve: the text gives one bound, which the chart has as a dashed line",
+        "ρ: we run constant values of 1, 0.1, 0.01 and 0.001, and also 3 in the first iteration with 0.0009 in all "
+        "others.",
+        "Numbers of the curve: the text gives one bound. The chart shows it as a dashed line.",
     ),
     changed=(
-        f"checkpoints: of a training with {TASKS['small'].samples} samples, after each of {TASKS['small'].rounds} "
-        "rounds; the paper has 351,333 samples, and a checkpoint after every fifth of 50 rounds",
-        f"entries: {ENTRIES['small']:,} of the network's 1,620,362, sampled once; {ENTRIES['paper']:,} at paper scale. "
-        "The MSE is a mean over entries",
-        "numbers travel in a ring of 64 or 32 bits, where the paper has floats",
+        f"Checkpoints: one after each of {TASKS['small'].rounds} rounds of a training with {TASKS['small'].samples} "
+        "samples. "
+        "The paper has 351,333 samples and a checkpoint after every fifth of 50 rounds.",
+        f"Entries: {ENTRIES['small']:,} of the network's 1,620,362, sampled once; {ENTRIES['paper']:,} at paper scale. "
+        "The MSE is a mean over entries.",
+        "Arithmetic: numbers travel in a ring of 64 or 32 bits. The paper uses floats.",
     ),
     extras=("torch",),
     data=("femnist",),

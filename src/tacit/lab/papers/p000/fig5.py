@@ -1,11 +1,11 @@
 """Paper 000, Figure 5: test accuracy after each round, with different numbers of ADMM iterations.
 
 The paper trains on FEMNIST among 9 peers: "for ADMM iterations greater than 1, the estimation error due to early
-termination does not adversely affect the test accuracy", and from there on it takes 2.
+termination does not adversely affect the test accuracy". From there on it uses 2.
 
-We train with the exact average (FedAvg), with ρ = 0.1 in 1, 2 and 4 iterations, and with a ρ that falls, 3 and then
-0.0009, in 1 and 2. The error of an average follows from the law of `000-fig4`: with a constant ρ, two iterations leave
-most of a model under what is left of λ⁰. So the paper's figure cannot have had one.
+We train with the exact average (FedAvg), with ρ = 0.1 in 1, 2 and 4 iterations, and with a decreasing ρ, 3 and then
+0.0009, in 1 and 2. The error of an average follows the formula of `000-fig4`. With a constant ρ, after two iterations
+the remainder of λ⁰ is larger than most of the model. So the paper's figure cannot have used a constant ρ.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from tacit.protocols.admm.settings import AdmmTerms
 PEERS, SEEDS = 9, 3
 RHO, FALLING = 0.1, (3.0, 9e-4)
 CONSTANT = (1, 2, 4)
-"""Iterations with a constant ρ; with one that falls, 1 and 2."""
+"""Iterations with a constant ρ. A decreasing ρ is run with 1 and 2."""
 TABLE = 99.53
 """Best accuracy of SecureD-FL with 2 iterations, 9 peers, in Table II."""
 TASKS: dict[Scale, PeerTask] = {
@@ -45,7 +45,7 @@ TASKS: dict[Scale, PeerTask] = {
 
 
 def list_schedules() -> list[tuple[float, ...]]:
-    """Returns ρ of each iteration, for all that is tried."""
+    """Returns ρ of each iteration for all settings."""
     return [*((RHO,) * count for count in CONSTANT), *(FALLING[:count] for count in (1, 2))]
 
 
@@ -55,8 +55,8 @@ def write_schedule(rho: tuple[float, ...]) -> str:
 
 
 def declare_schedule(rho: tuple[float, ...]) -> DeclaredRow:
-    """Returns the row of a setting: more than one iteration is harmless, says the paper."""
-    what = f"accuracy with {write_schedule(rho)}, less {FEDAVG}"
+    """Declares the row of a setting. The paper says that more than one iteration is harmless."""
+    what = f"accuracy with {write_schedule(rho)}, minus {FEDAVG}"
     if len(rho) == 1:
         return DeclaredRow(
             what, "lower", SameSign("the paper names 1 as the number that does harm", -1), "points", "+.2f"
@@ -104,7 +104,7 @@ def train_all(task: PeerTask, seeds: int, progress: Progress) -> tuple[list[Accu
 
 
 def row_of(found: IteratedTraining, exact: Sequence[AccuracyCurve]) -> Row:
-    """Returns the accuracy against the exact average, seed by seed."""
+    """Returns the accuracy compared with the exact average, seed by seed."""
     declared = DECLARED[found.rho]
     if wrong := next((curve.wrong for curve in found.curves if curve.wrong), ""):
         return declared.fail(wrong)
@@ -142,15 +142,16 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(EXACT, *DECLARED.values()),
     unstated=(
-        f"ρ: {RHO:g} in {CONSTANT[0]} to {CONSTANT[-1]} iterations, and {FALLING[0]:g} then {FALLING[1]:g} in 1 and 2",
-        "which numbers of iterations the figure has, and their accuracies",
-        "what `000-table2` lists, because the task is the same",
+        f"ρ: {RHO:g} in {CONSTANT[0]} to {CONSTANT[-1]} iterations, and {FALLING[0]:g} then {FALLING[1]:g} in 1 and 2.",
+        "Iterations: the paper does not state which numbers of iterations the figure has, nor their accuracies.",
+        "The task is that of `000-table2`, so its list applies here too.",
     ),
     changed=(
-        f"samples: {TASKS['small'].samples:,}, {TASKS['small'].rounds} rounds and 64 hidden units of 512 at small "
-        f"scale; all 21,643 digits of 299 writers and {TASKS['paper'].rounds} rounds at paper scale; the paper has "
-        "351,333 digits of 3,483 writers and 50 rounds",
-        f"{SEEDS} seeds; the paper states one run",
+        f"Samples at small scale: {TASKS['small'].samples:,}, with {TASKS['small'].rounds} rounds and 64 of 512 "
+        "hidden units.",
+        f"Samples at paper scale: all 21,643 digits of 299 writers, with {TASKS['paper'].rounds} rounds.",
+        "Samples in the paper: 351,333 digits of 3,483 writers, with 50 rounds.",
+        f"Seeds: {SEEDS}; the paper states one run.",
     ),
     extras=("torch",),
     data=("femnist",),

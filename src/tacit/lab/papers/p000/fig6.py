@@ -1,9 +1,10 @@
-"""Paper 000, Figure 6: how many partitions (parallel classes) the randomised Algorithm 2 finds, by number of peers.
+"""Paper 000, Figure 6: number of partitions (parallel classes) that the randomised Algorithm 2 finds, by number of
+peers.
 
 The paper draws a line for groups of 3 and one for groups of 4. Both rise with the number of peers; Section VI-A adds
 that 9 and 15 peers give 4 and 5 partitions. We run Algorithm 2 several times, with the rule of its authors' code (a
-partition is given up after 1000 failures in a row) and as it is printed (it never is), and put beside it our own
-designs and the bound ⌊(n − 1) / (s − 1)⌋, above which somebody would meet somebody twice.
+partition is given up after 1000 failures in a row) and as printed (it is never given up). We compare it with our own
+designs and the bound ⌊(n − 1) / (s − 1)⌋, above which some pair of peers would be in one group twice.
 """
 
 from collections.abc import Sequence
@@ -17,31 +18,31 @@ from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Resu
 from tacit.lab.papers.rules import Estimate, Near, NotCompared, PaperNumber, SameSign
 
 GIVEN = {9: 4, 15: 5}
-"""The partitions in threes that Section VI-A gives, by peers."""
+"""The numbers of partitions into groups of three that Section VI-A gives, by number of peers."""
 PEERS: dict[int, dict[Scale, Sequence[int]]] = {
     3: {"small": range(9, 46, 6), "paper": range(9, 100, 6)},
     4: {"small": range(16, 53, 12), "paper": range(16, 101, 12)},
 }
-"""Peers by size of groups: those for which a design that reaches the bound is not ruled out."""
+"""Numbers of peers by group size: those for which a design that reaches the bound is not excluded."""
 TRIALS: dict[Scale, int] = {"small": 300_000, "paper": 1_000_000}
 RUNS = 5
 
 
 @dataclass(frozen=True)
 class PartitionCounts:
-    """Partitions of so many peers into groups of one size."""
+    """Numbers of partitions of the peers into groups of one size."""
 
     peers: int
     randomised: tuple[int, ...]
-    """What each run of Algorithm 2 found, a partition being given up after 1000 failures."""
+    """Result of each run of Algorithm 2, with a partition given up after 1000 failures."""
     printed: tuple[int, ...]
-    """What each run found as printed."""
+    """Result of each run of Algorithm 2 as printed."""
     ours: int
     bound: int
 
 
 def count_partitions(peers: int, size: int, trials: int, runs: int) -> PartitionCounts:
-    """Returns how many partitions each way finds, and how many there can be."""
+    """Returns how many partitions each method finds, and the upper bound."""
 
     def run_searches(patience: int | None) -> tuple[int, ...]:
         streams = [SeededEntropy(run, "figure 6", peers, size) for run in range(runs)]
@@ -93,7 +94,7 @@ OURS = {
 
 
 def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
-    """Returns what the paper says of groups of one size, and what came out."""
+    """Returns the paper's statements about groups of one size, and our results."""
     rows = [
         COUNTED[each.peers].measure(
             Estimate.over(each.randomised, "runs"), f"our design has {each.ours}, the bound is {each.bound}"
@@ -155,11 +156,14 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*COUNTED.values(), *GROWTH.values(), *PRINTED.values(), *OURS.values()),
     unstated=(
-        "when Algorithm 2 stops: after 1,000,000 trials (300,000 at small scale); with many peers it would still gain "
-        "from going on",
-        "which numbers of peers are drawn: 9 to 99 in threes and 16 to 100 in fours (to 45 and 52 at small scale)",
-        "that a partition which cannot be finished is given up: as printed, Algorithm 2 never does, and both are run",
-        "the numbers of the lines; the chart has those two that Section VI-A gives",
+        "End of Algorithm 2: it stops after 1,000,000 trials (300,000 at small scale). With many peers more trials "
+        "would "
+        "still find more.",
+        "Numbers of peers: 9 to 99 in groups of 3, and 16 to 100 in groups of 4 (to 45 and 52 at small scale).",
+        "A partition that cannot be finished is given up here. As printed, Algorithm 2 never gives one up. Both "
+        "versions "
+        "are run.",
+        "Numbers of the lines: the chart has the two that Section VI-A gives.",
     ),
-    changed=(f"{RUNS} runs for each number of peers; the paper states one",),
+    changed=(f"Runs: {RUNS} for each number of peers; the paper states one.",),
 )

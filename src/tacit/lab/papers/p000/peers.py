@@ -1,7 +1,7 @@
-"""Peers that learn from the data of users, alone or together (paper 000, Section VI): what, how, and how well.
+"""Peers that train on the data of users, alone or together (paper 000, Section VI): tasks, training and accuracy.
 
-As in the paper, each peer is given the same number of users, drawn at random, and learns from what is theirs; steps are
-of 32 samples at a rate of 0.001, and a round is one pass over a peer's samples.
+As in the paper, each peer gets the same number of users, drawn at random, and trains on their samples. Steps use 32
+samples and a learning rate of 0.001, and a round is one pass over a peer's samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from tacit.learn.training.local_work import LocalTraining
 from tacit.learn.training.loop import Training
 
 CLIP = 8.0
-"""No entry of any of these models comes near it."""
+"""Clip that is far above all entries of these models."""
 LOCAL_ONLY, FEDAVG = "Local-Only", "FedAvg"
 Lines: TypeAlias = dict[str, tuple[Sequence[float], Sequence[float]]]
 """Lines of a chart by name."""
@@ -31,26 +31,27 @@ Lines: TypeAlias = dict[str, tuple[Sequence[float], Sequence[float]]]
 
 @dataclass(frozen=True)
 class PeerTask:
-    """Something to learn, and as much of it as there is time for."""
+    """A learning task, with its size."""
 
     data: str
     model: Mapping[str, Any]
     local: LocalTraining
     samples: int | None
-    """To learn from, of all peers together; all of them if None."""
+    """Number of training samples of all peers together; None for all."""
     tested: int | None
     rounds: int
     test_every: int = 1
-    """After every so many rounds models are tested that are not all the same: that is as many tests as peers."""
+    """Number of rounds between tests of models that differ between peers, which takes as many tests as there are
+    peers."""
     workers: int = 1
 
     def gather_data(self, peers: int, seed: int = 0) -> Dataset:
-        """Returns the data, owned by peers. Samples and owners follow from the seed."""
+        """Returns the data with peers as owners. Samples and owners depend on the seed."""
         rng = generator(seed, "samples")
         return deal_to_peers(_load(self.data).subsample(self.samples, self.tested, rng), peers, seed)
 
     def scenario(self, peers: int, protocol: Mapping[str, Any], seed: int = 0) -> Scenario:
-        """Returns what is run: one peer a party."""
+        """Returns the scenario, with one party per peer."""
         return Scenario(
             seed=seed,
             rounds=self.rounds,
@@ -73,15 +74,15 @@ def local_work(optimizer: Literal["rmsprop", "adam"]) -> LocalTraining:
 
 
 def admm(rho: float | tuple[float, ...], iterations: int | None = None) -> dict[str, Any]:
-    """Returns SecureD-FL with a constant ρ and so many iterations, or with one ρ for each."""
+    """Returns SecureD-FL with a constant ρ and that number of iterations, or with one ρ for each."""
     options = {"rho": list(rho)} if isinstance(rho, tuple) else {"rho": rho, "iterations": iterations}
     return {"name": "admm", "clip": CLIP, **options}
 
 
 def deal_to_peers(data: Dataset, peers: int, seed: int = 0) -> Dataset:
-    """Returns data that peers own, each that of as many users, but for one, drawn at random.
+    """Returns the data with peers as owners. Peers get equal numbers of users, up to one, drawn at random.
 
-    Where samples are nobody's, each is a user's of its own.
+    If samples have no owners, each sample counts as a user.
     """
     users = np.arange(len(data.y)) if data.owner is None else data.owner
     names, whose = np.unique(users, return_inverse=True)
@@ -99,16 +100,16 @@ class AccuracyCurve:
     rounds: tuple[int, ...]
     accuracy: tuple[float, ...]
     wrong: str = ""
-    """What went wrong on the way, if anything did."""
+    """Description of a failure during training; empty if there was none."""
 
     @property
     def best(self) -> float:
-        """The best over training, in per cent."""
+        """The best accuracy over training, in per cent."""
         return 100 * max(self.accuracy)
 
     @property
     def line(self) -> tuple[tuple[int, ...], list[float]]:
-        """What to draw, in per cent."""
+        """The line to draw, in per cent."""
         return self.rounds, [100 * each for each in self.accuracy]
 
 
@@ -122,14 +123,14 @@ def average_curves(curves: Sequence[AccuracyCurve]) -> tuple[tuple[Sequence[floa
 def train_peers(
     task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
 ) -> tuple[AccuracyCurve, AssembledRun]:
-    """Runs a task among peers, and returns how accurate they became.
+    """Trains a task among peers, and returns the accuracy.
 
     Args:
         task: Task to learn.
         data: Samples, each owned by a peer.
         peers: Number of peers.
         protocol: Protocol that averages, by name, with its options.
-        progress: Receives how far it is.
+        progress: Receives the progress.
         seed: Seed of the initial model, the batches and the protocol.
     """
     prepared = assemble_run(task.scenario(peers, protocol, seed), data=data)
@@ -147,7 +148,7 @@ def train_peers(
 
 
 def mean_accuracy(training: Training, x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Returns the mean accuracy over all peers. If their models are the same, one is tested."""
+    """Returns the mean accuracy over all peers. If their models are equal, only one is tested."""
     models = training.models
     same = all(np.array_equal(models[0], each) for each in models[1:])
     scores = training.cohort.evaluate([0], x, y) if same and len(models) > 1 else training.scores(x, y)

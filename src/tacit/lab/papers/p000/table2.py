@@ -1,12 +1,12 @@
-"""Paper 000, Table II: best test accuracy of peers that learn alone, by FedAvg, and by SecureD-FL.
+"""Paper 000, Table II: best test accuracy of peers that train alone, by FedAvg, and by SecureD-FL.
 
 The paper trains for 50 rounds among 9 and among 15 peers. SecureD-FL differs from FedAvg by less than 0.02 points on
 FEMNIST and Shakespeare. On CIFAR-10 its accuracy decreases by 0.46 % with 9 peers and by 0.73 % with 15. These two are
 relative to FedAvg's accuracy; in points they are 0.36 and 0.56. Local-Only is worse everywhere.
 
-We train smaller networks on fewer samples. SecureD-FL has the 2 iterations of the paper, with a penalty ρ that falls
-from 3 to 0.0009: with a constant ρ two iterations are not enough (`000-fig4`, `000-fig5`). All methods draw the same
-batches for the same seed, so that they differ by the averaging alone. Figure 3 (`000-fig3`) has the same runs.
+We train smaller networks on fewer samples. SecureD-FL uses the 2 iterations of the paper, with a penalty ρ that
+decreases from 3 to 0.0009: with a constant ρ two iterations are not enough (`000-fig4`, `000-fig5`). All methods draw
+the same batches for the same seed, so they differ only in the averaging. Figure 3 (`000-fig3`) uses the same runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ TABLE = {
 RELATIVE = {9: 0.46, 15: 0.73}
 """Drop of SecureD-FL below FedAvg on CIFAR-10 as the paper states it: in per cent of FedAvg's accuracy."""
 ROUNDING = 0.01
-"""By how much a difference of two printed accuracies may be off."""
+"""Largest rounding error of a difference of two printed accuracies."""
 SEEDS = 3
 SMALL_CNN = {"name": "femnist-cnn", "hidden": 64}
 GRU = {"name": "gru"}
@@ -82,12 +82,12 @@ class MethodComparison:
         return [curve.best for curve in self.curves[name]]
 
     def less_fedavg(self, name: str) -> list[float]:
-        """Returns by how many points a method is better than FedAvg, seed by seed."""
+        """Returns the accuracy of a method minus that of FedAvg, in points, seed by seed."""
         return [ours - exact for ours, exact in zip(self.best(name), self.best(FEDAVG), strict=True)]
 
     @property
     def wrong(self) -> str:
-        """What went wrong in some run; empty if nothing did."""
+        """Description of a failure in some run; empty if there was none."""
         return next((curve.wrong for curves in self.curves.values() for curve in curves if curve.wrong), "")
 
 
@@ -114,7 +114,7 @@ def declare_accuracy(data: str, peers: int) -> AccuracyRows:
         "%",
     )
     gap = DeclaredRow(
-        f"{LOCAL_ONLY} less {FEDAVG}, {where}",
+        f"{LOCAL_ONLY} minus {FEDAVG}, {where}",
         PaperNumber(alone - fedavg, ROUNDING),
         SameSign("how much is lost alone depends on the samples of a peer; that it is lost does not"),
         "points",
@@ -130,7 +130,7 @@ def declare_accuracy(data: str, peers: int) -> AccuracyRows:
         )
     else:
         drop = DeclaredRow(
-            f"{SECURE} less {FEDAVG}, {where}",
+            f"{SECURE} minus {FEDAVG}, {where}",
             PaperNumber(secure - fedavg, ROUNDING),
             Between('the paper: "the test accuracy differs only less than 0.02%"', low=-0.02, high=0.02),
             "points",
@@ -140,7 +140,7 @@ def declare_accuracy(data: str, peers: int) -> AccuracyRows:
 
 
 def declare_leak(peers: int) -> DeclaredRow:
-    """Returns the row of what a curious peer learns."""
+    """Declares the row on what a curious peer learns."""
     return DeclaredRow(
         f"peers whose model a curious peer learns in a round, {SECURE}, {peers} peers",
         PaperNumber(0.0),
@@ -171,7 +171,7 @@ def rows_of(found: MethodComparison, coverage: str) -> list[Row]:
 
 
 def leak_row(protocol: Mapping[str, Any], peers: int) -> Row:
-    """Returns what a peer learns of the others' models, by the audit."""
+    """Returns what a peer learns about the others' models, by the audit."""
     options = {key: value for key, value in protocol.items() if key != "name"}
     report = audit("admm", parties=peers, coalition=["p0"], drift="free", **options)
     victims = len(report.exposed) + len(report.nearly)
@@ -182,7 +182,7 @@ def leak_row(protocol: Mapping[str, Any], peers: int) -> Row:
 
 @lru_cache(maxsize=8)
 def compare_methods(scale: Scale, place: int, peers: int, seeds: int) -> MethodComparison:
-    """Runs the task at a place of the list with each method and seed. Kept: a table and a figure ask for the same."""
+    """Runs one of the tasks with each method and seed. Cached, because a table and a figure use the same runs."""
     task = TASKS[scale][place]
     return compare_on(task, peers, seeds, ignore_progress)
 
@@ -210,7 +210,7 @@ def compare_all(scale: Scale, progress: Progress) -> list[tuple[PeerTask, Method
 
 
 def cover(task: PeerTask) -> str:
-    """Returns how much of a task was run."""
+    """Returns which part of a task was run."""
     samples = "all samples" if task.samples is None else f"{task.samples:,} samples"
     tested = "all" if task.tested is None else f"{task.tested:,}"
     return f"{samples}, {task.rounds} rounds, tested on {tested}"
@@ -225,21 +225,24 @@ def run(scale: Scale, progress: Progress) -> Result:
 
 
 UNSTATED = (
-    "ρ: 3 and then 0.0009, in the 2 iterations that the paper takes",
-    "whether the state of RMSProp and Adam outlives a round: here it does not, because the model is another one",
-    "over what the best is taken: here over the mean of all peers, round by round",
-    "padding in the network for FEMNIST, and what is predicted of Shakespeare: the next character at every place",
+    "ρ: 3 and then 0.0009, in the 2 iterations that the paper takes.",
+    "State of RMSProp and Adam: it is reset in each round here, because the model was replaced.",
+    "Best accuracy: here the best round of the mean over all peers.",
+    "FEMNIST: the padding in the network.",
+    "Shakespeare: here the network predicts the next character at every position.",
 )
 CHANGED = (
-    "rounds: the paper has 50; 4 at small scale, and 20, 30 and 15 at paper scale",
-    "samples: 1,200 of FEMNIST, 600 of Shakespeare and 1,200 of CIFAR-10 at small scale; the paper has 351,333, 37,986 "
-    "and 50,000. Of FEMNIST 21,643 digits of 299 writers are available here",
-    "CIFAR-10: a residual network of 19,954 parameters (3 stages of one block with 8, 16 and 32 filters) in place of "
-    "ResNet-18 with 11,173,962",
-    "FEMNIST at small scale: 64 hidden units in place of 512",
-    f"{LOCAL_ONLY} is tested after the last round at small scale, not after every round",
-    "everybody starts from one model, where Algorithm 3 averages the initial ones first",
-    f"{SEEDS} seeds, each with samples, owners, initial model and batches of its own; the paper states one run",
+    "Rounds: 4 at small scale, and 20, 30 and 15 at paper scale. The paper has 50.",
+    "Samples at small scale: 1,200 of FEMNIST, 600 of Shakespeare and 1,200 of CIFAR-10. The paper has 351,333, 37,986 "
+    "and 50,000.",
+    "Samples of FEMNIST available here: 21,643 digits of 299 writers.",
+    "CIFAR-10: a residual network of 19,954 parameters (3 stages of one block with 8, 16 and 32 filters). The paper "
+    "has "
+    "ResNet-18 with 11,173,962.",
+    "FEMNIST at small scale: 64 hidden units instead of 512.",
+    f"{LOCAL_ONLY} at small scale: it is tested after the last round, not after every round.",
+    "Initial model: all peers start from the same one. Algorithm 3 averages different initial models first.",
+    f"Seeds: {SEEDS}, each with its own samples, owners, initial model and batches. The paper states one run.",
 )
 REPRODUCTION = Reproduction(
     name="000-table2",

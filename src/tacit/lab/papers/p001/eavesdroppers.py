@@ -1,7 +1,7 @@
-"""Eavesdroppers of paper 001, Section 4, several of each kind, and one that needs no training.
+"""Eavesdroppers of paper 001, Section 4: several of each kind, and one that needs no training.
 
-The paper trains each of its eavesdroppers once, as far as it says. The accuracy of one depends on the runs it heard
-and on the initial state of its network, so we train several, each with runs of its own, and give their mean.
+As far as the paper says, it trains each of its eavesdroppers once. The accuracy of one depends on the recorded runs and
+on the initial state of its network. So we train several, each with runs of its own, and report their mean.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from tacit.lab.papers.rules import Between, Estimate, NotCompared
 from tacit.learn.random_streams import generator
 
 HARDER = 0.95
-"""Largest share of runs that are decoded under PPSGD with which it counts as harder to decode: PSGD always is."""
+"""The largest share of decoded runs at which PPSGD counts as harder to decode than PSGD, which is always decoded."""
 DECODED = 0.01
-"""Distance up to which a decoded local optimum counts as that of the baseline."""
+"""The largest distance at which a decoded local optimum counts as that of the baseline."""
 HEARD = 5
-"""Rounds after which a decoder also has y_i(0)."""
+"""Number of rounds after which a decoder also knows y_i(0)."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class EavesdropperScores:
 
     @property
     def coverage(self) -> str:
-        """Coverage of the measurement: test runs, and eavesdroppers with their range."""
+        """Number of test runs, and number of eavesdroppers with their range."""
         low, high = min(self.accuracies), max(self.accuracies)
         tested = f"{len(self.rows[0].labels):,} test runs"
         return f"{tested}, {format_percent(low)} to {format_percent(high)}" if len(self.rows) > 1 else tested
 
     def less(self, other: "EavesdropperScores") -> Estimate:
-        """Returns by how much these are more accurate than others, eavesdropper by eavesdropper."""
+        """Returns the difference in accuracy to other eavesdroppers, pair by pair."""
         return Estimate.over([ours - theirs for ours, theirs in zip(self.accuracies, other.accuracies, strict=True)])
 
 
@@ -74,10 +74,10 @@ def train_eavesdroppers(trials: Sequence[Trial], repetitions: int, progress: Pro
 
 
 def decode_classes(trial: Trial, client: int) -> Estimate:
-    """Returns in which share of test runs the class follows from what Section 3 decodes of the client that changes.
+    """Returns the share of test runs whose class follows from decoding the changing client by the methods of Section 3.
 
-    Of PSGD that takes three rounds, and of PPSGD five, in which y_i(0) is found, too. Nothing is learnt: all that this
-    eavesdropper knows beforehand is what the client's local optimum is in the baseline.
+    Decoding takes three rounds for PSGD, and five for PPSGD, where y_i(0) has to be found too. Nothing is trained: this
+    eavesdropper knows only the client's local optimum in the baseline.
     """
     rng = generator(0, "decoded", trial.target)
     links = trial.links if trial.channels is None else [trial.links[place] for place in trial.channels]
@@ -91,7 +91,9 @@ def decode_classes(trial: Trial, client: int) -> Estimate:
             masses = np.zeros((HEARD, len(losses.b), len(losses.b), each.shape[1]))
             for place, link in enumerate(links):
                 masses[:, *link] = each[place].T
-            with np.errstate(all="ignore"):  # clients whose links are not heard, and noise, divide by anything
+            with np.errstate(
+                all="ignore"
+            ):  # Noise, and clients whose links are not recorded, may cause divisions by zero.
                 if trial.setting.algorithm == "PSGD":
                     found = eavesdropper_decoders.decode_psgd(masses, eta)[client]
                 else:
@@ -104,7 +106,7 @@ def decode_classes(trial: Trial, client: int) -> Estimate:
 
 
 def declare_decoded(target: str, private: bool) -> DeclaredRow:
-    """Returns the row of the share of runs whose class follows from decoding."""
+    """Declares the row with the share of runs whose class follows from decoding."""
     reason = "PSGD is decoded in every run; harder means at least that one run in twenty is not"
     return DeclaredRow(
         f"decoded from {HEARD} rounds, {target}",

@@ -1,16 +1,17 @@
 """Paper 001, Figure 3: PPSGD reaches the optimum w* = 2 of the five losses of (16), where L = 5.
 
-The paper draws L(w) and its distance to L(w*) by rounds, from one run or several; "the output converges to the exact
-optimal value 5 and the error is equal to 0 after around 20 rounds", without "sacrificing the accuracy of the optimal
-solution".
+The paper draws L(w) and its distance to L(w*) by rounds, for an unknown number of runs; "the output converges to the
+exact optimal value 5 and the error is equal to 0 after around 20 rounds", without "sacrificing the accuracy of the
+optimal solution".
 
-We run the deployed `pushsum`, plain (PSGD) and private (PPSGD), on our reading of the graph of Fig. 2, from starts and
-seeds of their own, and with every distribution of y_i(0) of Table 3. L is taken at the model of each client. Steps that
-fall like 1/t leave clients apart by as much, so the error falls like 1/t² and is never 0.
+We run the deployed `pushsum`, plain (PSGD) and private (PPSGD), on our reading of the graph of Fig. 2, with different
+starts and seeds, and with every distribution of y_i(0) of Table 3. L is computed at the model of each client. With
+steps that decrease like 1/t, the distance between clients decreases likewise, so the error decreases like 1/t² and is
+never 0.
 
-In PPSGD a step is in effect one of η_t n/Σ y_i(0). If that sum is large the common model gets to w* slowly, for its
-distance falls like t^(−n/Σ y_i(0)); if it is small clients are farther apart. So the distributions of large variance,
-which hide most (Table 3), cost accuracy.
+In PPSGD the effective step is η_t n/Σ y_i(0). If the sum is large, the common model approaches w* slowly, because its
+distance decreases like t^(−n/Σ y_i(0)). If it is small, clients are farther apart. So the distributions of large
+variance, which hide most (Table 3), cost accuracy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +36,9 @@ ROUNDS = 50
 RUNS: dict[Scale, int] = {"small": 40, "paper": 300}
 OPTIMUM = 2.0
 ALLOWED = {20: 0.06, 50: 0.01}
-"""After so many rounds, L − 5 can be this and not be seen in a picture that begins at 20 and more."""
+"""The largest L − 5, by number of rounds, that would not be visible in a picture whose axis begins at 20 or more."""
 MANY = 0.9
-"""The part of all runs that have to be as good as that."""
+"""The share of runs that must be as good as that."""
 PSGD, PPSGD = "PSGD", "PPSGD, y(0) ~ U(0.5, 1.5)"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     PSGD: {},
@@ -47,7 +48,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "PPSGD, y(0) ~ Exp(1)": {"private": True, "y0": ["exp", 1.0]},
     "PPSGD, y(0) ~ Lognormal(-1, 2)": {"private": True, "y0": ["lognormal", -1.0, 2.0]},
 }
-# Where y_i is tiny w_i is huge, and 64 bits have room for both.
+# Where y_i is tiny, w_i is huge, and 64 bits can represent both.
 RING: Mapping[str, Any] = {"bits": 64, "clip": 65536.0, "allow_leaks": True}
 
 
@@ -71,16 +72,16 @@ class PushSumRuns:
         return loss(self.models) - float(loss(np.array(OPTIMUM)))
 
     def over_clients(self, rounds: int) -> Array:
-        """Returns the mean over clients of L(w_i) − L(w*) after so many rounds, of each run."""
+        """Returns the mean over clients of L(w_i) − L(w*) after a number of rounds, for each run."""
         return np.asarray(self.errors[:, rounds].mean(axis=1))
 
     def worst(self, rounds: int) -> Array:
-        """Returns the largest of any client, of each run."""
+        """Returns the largest value of any client, for each run."""
         return np.asarray(self.errors[:, rounds].max(axis=1))
 
 
 def runs_of(name: str, count: int, rounds: int = ROUNDS) -> PushSumRuns:
-    """Runs the deployed protocol so many times."""
+    """Runs the deployed protocol `count` times."""
     losses = Losses.of_case()
     parties = [f"p{place}" for place in range(len(losses.b))]
     models = []
@@ -119,7 +120,7 @@ def declare_start(name: str) -> DeclaredRow:
 MEAN, FARTHEST = "mean over clients", "of the client that is farthest off"
 LAST = max(ALLOWED)
 OFF = (ALLOWED[LAST] / 5) ** 0.5
-"""How far w may be from 2 for L − 5 not to be seen: L is 5 (w − 2)² + 5."""
+"""The largest distance of w from 2 at which L − 5 would not be visible, because L is 5 (w − 2)² + 5."""
 MODEL = DeclaredRow(
     f"w after {LAST} rounds, mean over clients",
     PaperNumber(OPTIMUM),
@@ -127,7 +128,7 @@ MODEL = DeclaredRow(
     form=".4f",
 )
 NO_LOSS = DeclaredRow(
-    f"L − 5 after {LAST} rounds, PPSGD less PSGD from the same start",
+    f"L − 5 after {LAST} rounds, PPSGD minus PSGD from the same start",
     "no accuracy is sacrificed",
     Between(SEEN, high=ALLOWED[LAST]),
     form="+.2g",
@@ -202,12 +203,12 @@ REPRODUCTION = Reproduction(
         *(declare_start(name) for name in SETTINGS if name != PSGD),
     ),
     unstated=(
-        "the graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
-        "(Section 4.4)",
-        "the steps: η_t = 1/(2t), one by the largest curvature at first; 001-steps has others",
-        "the start: w_i(0) ~ N(0, 1)",
-        "the distributions of Fig. 3: y_i(0) ~ U(0.5, 1.5), the first of Table 3, and p_ii ~ U(0.1, 0.4)",
-        "whose w is in L(w): every client's, and the mean of their L",
-        f"how many runs are drawn: the median of {RUNS['small']}, and {RUNS['paper']} at paper scale",
+        "Graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
+        "(Section 4.4).",
+        "Steps: η_t = 1/(2t), which starts at one over the largest curvature. 001-steps has others.",
+        "Start: w_i(0) ~ N(0, 1).",
+        "Distributions of Fig. 3: y_i(0) ~ U(0.5, 1.5), the first of Table 3, and p_ii ~ U(0.1, 0.4).",
+        "Which w is in L(w): the w of every client. We report the mean of their L.",
+        f"Number of runs: the median of {RUNS['small']}, and of {RUNS['paper']} at paper scale.",
     ),
 )

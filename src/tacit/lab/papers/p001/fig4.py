@@ -1,15 +1,15 @@
 """Paper 001, Figures 4 and 5: accuracy of a weak and a strong eavesdropper on a change of client 5's loss.
 
-Class 0 is the baseline, class 1 another loss of client 5. Eavesdroppers hear 100 runs of each class, of 100 rounds, and
-train an inception network. The weak one (Table 1, Fig. 4) has heard other changes than the one that it is asked about,
-the strong one (Table 2, Fig. 5) the same. The paper prints, of the weak one, 74 % under PSGD, 72 % under PPSGD, and
-with noise 66 % and 51 %. The strong one is drawn only, and said to be better. So "our private method can make the
-onlooker harder to decode the local model".
+Class 0 is the baseline, class 1 another loss of client 5. Eavesdroppers record 100 runs of each class, of 100 rounds,
+and train an inception network. The weak one (Table 1, Fig. 4) was trained on other changes than the one in question,
+the strong one (Table 2, Fig. 5) on the same. For the weak one the paper prints 74 % under PSGD, 72 % under PPSGD, and
+66 % and 51 % with noise. The strong one is only drawn, and said to be better. The paper concludes that "our private
+method can make the onlooker harder to decode the local model".
 
-We take the same runs and a smaller network of the same kind, several times. Under PPSGD it matters how an eavesdropper
-takes the 1600 numbers of a run: number by number of each link, as 16 series of 100 rounds, which is how they are heard,
-or as one series, which is what the paper's shapes look like and what the package that it names is made for. And who
-knows that losses are quadratic need not train anything (the attack `decode`).
+We use the same runs and a smaller network of the same kind, several times. Under PPSGD the form of the 1600 numbers of
+a run matters: as 16 series of 100 rounds, one per number and link, or as one series, as the paper's shapes suggest and
+the package that it names expects. An adversary that knows that losses are quadratic needs no training at all (the
+attack `decode`).
 """
 
 from collections.abc import Mapping
@@ -33,16 +33,16 @@ from tacit.lab.papers.rules import Near, NotCompared, PaperNumber, SameSign
 TARGETS = ("PSGD", "PSGD, noise", "PPSGD", "PPSGD, noise")
 TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
 APART, FLAT = "16 series of 100", "one series of 1600"
-"""How a run is given to an eavesdropper."""
+"""Form in which a run is given to an eavesdropper."""
 WHO = ("weak", "strong")
 
 Table: TypeAlias = Mapping[tuple[str, str], EavesdropperScores]
-"""By algorithm and eavesdropper."""
+"""Scores by algorithm and eavesdropper."""
 
 
 @dataclass(frozen=True)
 class Fig4Size:
-    """How much is done."""
+    """Size of the experiment."""
 
     training: ClassifierSettings
     repetitions: int
@@ -50,7 +50,7 @@ class Fig4Size:
     flat: int
     """Eavesdroppers that treat a run as one series, which takes ten times as long."""
     of: tuple[str, ...]
-    """Algorithms that are compared that way."""
+    """Algorithms for which the two forms are compared."""
 
 
 SIZES: dict[Scale, Fig4Size] = {
@@ -60,7 +60,7 @@ SIZES: dict[Scale, Fig4Size] = {
 
 
 def declare_printed(target: str, how: str) -> DeclaredRow:
-    """Returns the row of an accuracy that Fig. 4 prints; its spread is that of a share of the paper's test runs."""
+    """Declares the row of an accuracy that Fig. 4 prints. Its spread is that of a share of the paper's test runs."""
     given = eavesdropper_learning.PRINTED[target, "weak"]
     deviation = sqrt(given * (1 - given) / TESTED)
     return DeclaredRow(
@@ -72,9 +72,9 @@ def declare_printed(target: str, how: str) -> DeclaredRow:
 
 
 def declare_strong(target: str) -> DeclaredRow:
-    """Returns the row of Fig. 5: the strong eavesdropper does better."""
+    """Declares the row of Fig. 5: the strong eavesdropper is more accurate."""
     return DeclaredRow(
-        f"strong eavesdropper less weak one, {target}",
+        f"strong eavesdropper minus weak one, {target}",
         "better",
         SameSign("the paper draws it and prints no number", sign=1),
         form="+.1%",
@@ -82,17 +82,17 @@ def declare_strong(target: str) -> DeclaredRow:
 
 
 def declare_harder(who: str) -> DeclaredRow:
-    """Returns the row on whether PPSGD is harder to tell than PSGD."""
+    """Declares the row on whether PPSGD is harder to recognise than PSGD."""
     printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less, as drawn"
     rule = SameSign("how much less depends on the network; the sign is the claim", sign=-1)
-    return DeclaredRow(f"PPSGD less PSGD, {who} eavesdropper", printed, rule, form="+.1%")
+    return DeclaredRow(f"PPSGD minus PSGD, {who} eavesdropper", printed, rule, form="+.1%")
 
 
 def declare_noise(who: str) -> DeclaredRow:
     """Returns the row on whether noise hides more than PPSGD."""
     weak = who == "weak"
     return DeclaredRow(
-        f"PSGD with noise less PPSGD, {who} eavesdropper",
+        f"PSGD with noise minus PPSGD, {who} eavesdropper",
         PaperNumber(-0.06, rounding=0.01) if weak else None,
         SameSign("how much less depends on the network; the sign is the claim")
         if weak
@@ -107,7 +107,7 @@ def printed_row(found: EavesdropperScores, how: str) -> Row:
 
 
 def compared_rows(table: Table) -> list[Row]:
-    """Returns how eavesdroppers and algorithms compare."""
+    """Returns the comparison of eavesdroppers and algorithms."""
     rows = []
     for target in TARGETS:
         weak, strong = (table[target, who] for who in WHO)
@@ -123,7 +123,7 @@ def compared_rows(table: Table) -> list[Row]:
 
 
 def decoded_rows(table: Table) -> list[Row]:
-    """Returns how often the class follows from decoding client 5, without any training."""
+    """Returns how often the class follows from decoding client 5, without training."""
     why = {"PPSGD": "y_5(0) is one unknown, and rounds give one equation each"}
     return [
         declare_decoded(target, target == "PPSGD").measure(
@@ -198,24 +198,25 @@ REPRODUCTION = Reproduction(
         *(declare_decoded(target, target == "PPSGD") for target in TARGETS),
     ),
     unstated=(
-        "the graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
-        "(Section 4.4)",
-        "the start, the steps and the distributions: w_i(0) ~ N(0, 1), η_t = 1/(2t), y_i(0) ~ U(0.5, 1.5), "
-        "p_ii ~ U(0.1, 0.4)",
-        f"the noise: Gaussian, of variance {eavesdropper_learning.NOISE:g} as in Table 3, on every x that is sent",
-        f"the training of the network: {SIZES['small'].training.epochs} epochs, at either scale",
-        "the accuracies of Fig. 5",
-        'misprinted: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625"; by the w* beside it, it is '
-        "w² + 0.5w + 1.2625",
+        "Graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
+        "(Section 4.4).",
+        "Start, steps and distributions: w_i(0) ~ N(0, 1), η_t = 1/(2t), y_i(0) ~ U(0.5, 1.5), p_ii ~ U(0.1, 0.4).",
+        f"Noise: Gaussian, of variance {eavesdropper_learning.NOISE:g} as in Table 3, on every x that is sent.",
+        f"Training of the network: {SIZES['small'].training.epochs} epochs, at either scale.",
+        "Accuracies of Fig. 5.",
+        'Misprint: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625". By the w* beside it, it is w² + 0.5w + '
+        "1.2625.",
     ),
     changed=(
-        f"the network: {_SMALL.training.modules} inception modules of 4 × {_SMALL.training.width} filters at small "
-        f"scale, {_PAPER.training.modules} of 4 × {_PAPER.training.width} at paper scale; the paper has its reference "
-        "[32], which is larger",
-        f"how a run is given to it: as {APART}; the paper's shape is {FLAT}, which takes ten times as long, and which "
-        f"{_SMALL.flat} eavesdroppers of each kind get at small scale and {_PAPER.flat} at paper scale",
-        f"{_SMALL.repetitions} eavesdroppers of each kind at small scale, {_PAPER.repetitions} at paper scale; the "
-        "paper speaks of one",
+        f"Network: {_SMALL.training.modules} inception modules of 4 × {_SMALL.training.width} filters at small scale, "
+        f"{_PAPER.training.modules} of 4 × {_PAPER.training.width} at paper scale. The paper has its reference [32], "
+        "which is larger.",
+        f"Shape of a run as input: {APART}. The paper's shape is {FLAT}, which takes ten times as long.",
+        f"Eavesdroppers of each kind that get the paper's shape: {_SMALL.flat} at small scale, {_PAPER.flat} at "
+        "paper scale.",
+        f"Eavesdroppers of each kind: {_SMALL.repetitions} at small scale, {_PAPER.repetitions} at paper scale. The "
+        "paper "
+        "mentions one.",
     ),
     extras=("torch",),
 )

@@ -1,11 +1,11 @@
 """Paper 001, Figure 7: eavesdropper of ten clients in a ring that fit the Boston housing data by linear regression.
 
-One client's local optimum moves by d. The eavesdropper hears t rounds and has to detect the move. The paper draws the
+One client's local optimum moves by d. The eavesdropper records t rounds and has to detect the move. The paper draws the
 accuracies under PSGD and PPSGD for several d and t, without a number in the text, and says: "Obviously … our private
 method makes the onlooker harder to decode the local model".
 
-We hear the two links of the client that changes. PPSGD hides small changes from an eavesdropper of few rounds. It hides
-less with more rounds, or with more runs to learn from.
+We record the two links of the changing client. PPSGD hides small changes from an eavesdropper of few rounds. It hides
+less with more rounds, or with more training runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,15 +28,15 @@ EPOCHS = 5
 CLIENTS = 10
 
 Table: TypeAlias = Mapping[tuple[float, int, str], EavesdropperScores]
-"""By d, t and algorithm."""
+"""Scores by d, t and algorithm."""
 
 
 @dataclass(frozen=True)
 class Fig7Size:
-    """How much is done."""
+    """Size of the experiment."""
 
     runs: int
-    """To train with, and to test with."""
+    """Number of training runs, and of test runs."""
     variations: tuple[float, ...]
     lengths: tuple[int, ...]
     repetitions: int
@@ -59,7 +59,7 @@ def houses() -> tuple[Array, Array]:
 def declare_pair(d: float, t: int) -> DeclaredRow:
     """Returns the row of one d and t."""
     return DeclaredRow(
-        f"accuracy under PPSGD less that under PSGD, d = {d:g}, t = {t}",
+        f"accuracy under PPSGD minus that under PSGD, d = {d:g}, t = {t}",
         "less, as drawn",
         SameSign("the figure has no numbers; its claim is the sign", sign=-1),
         form="+.1%",
@@ -67,7 +67,7 @@ def declare_pair(d: float, t: int) -> DeclaredRow:
 
 
 def pair_row(table: Table, d: float, t: int) -> Row:
-    """Returns whether PPSGD is told less often than PSGD."""
+    """Returns whether a change is recognised less often under PPSGD than under PSGD."""
     plain, private = table[d, t, "PSGD"], table[d, t, "PPSGD"]
     why = f"PPSGD {private.estimate.mean:.1%}, PSGD {plain.estimate.mean:.1%}; {private.coverage}"
     return declare_pair(d, t).measure(private.less(plain), why)
@@ -121,22 +121,27 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(declare_pair(d, t) for d in SIZES["paper"].variations for t in SIZES["paper"].lengths),
     unstated=(
-        "the accuracies, which are drawn only",
-        "how d moves an optimum: by d in each of 14 directions, the constant among them; features and prices have mean "
-        "0 and variance 1",
-        'whose the "5 epochs" are: the eavesdropper\'s, as the 10 of Section 4.4, for Algorithms 3 and 4 take one step '
-        "a round",
-        "the split: 506 houses, shuffled, in parts of 50 or 51; the ring is directed",
-        "what is heard: the two links of the client that changes",
-        "the start, the steps and the distributions: w_i(0) ~ N(0, 1), η_t = 1/(λt) for the largest curvature λ, "
-        "y_i(0) ~ U(0.5, 1.5), p_ii ~ U(0.1, 0.4)",
+        "Accuracies: they are only drawn.",
+        "How d moves an optimum: by d in each of 14 directions, including the constant. Features and prices have "
+        "mean 0 and "
+        "variance 1.",
+        'What the "5 epochs" are: those of the eavesdropper, as the 10 of Section 4.4. Algorithms 3 and 4 take one '
+        "step a "
+        "round.",
+        "Split: 506 houses, shuffled, in parts of 50 or 51. The ring is directed.",
+        "Links heard: the two of the client that changes.",
+        "Start and steps: w_i(0) ~ N(0, 1), and η_t = 1/(λt) for the largest curvature λ.",
+        "Distributions: y_i(0) ~ U(0.5, 1.5), p_ii ~ U(0.1, 0.4).",
     ),
     changed=(
-        f"small scale has {_SMALL.runs:,} runs to train with and as many to test with; paper scale has "
-        f"{_PAPER.runs:,}, as Section 4.4, for Section 4.5 states none",
-        f"small scale has d = {_list(_SMALL.variations)} and t = {_list(_SMALL.lengths)}; paper scale has d = "
-        f"{_list(_PAPER.variations)} and t = {_list(_PAPER.lengths)}; those of the figure are not in the text",
-        f"{_SMALL.repetitions} eavesdroppers of each kind, at either scale; the paper speaks of one",
+        f"Runs: small scale has {_SMALL.runs:,} to train with and as many to test with; paper scale has "
+        f"{_PAPER.runs:,}, as "
+        "in Section 4.4. Section 4.5 states none.",
+        f"Small scale: d = {_list(_SMALL.variations)} and t = {_list(_SMALL.lengths)}.",
+        f"Paper scale: d = {_list(_PAPER.variations)} and t = {_list(_PAPER.lengths)}. The text does not give those "
+        "of the "
+        "figure.",
+        f"Eavesdroppers of each kind: {_SMALL.repetitions}, at either scale. The paper mentions one.",
     ),
     extras=("torch",),
     data=("boston",),

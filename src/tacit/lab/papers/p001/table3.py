@@ -1,13 +1,13 @@
-"""Paper 001, Table 3 and Figure 6: what the distribution of y_i(0) does to a strong eavesdropper.
+"""Paper 001, Table 3 and Figure 6: effect of the distribution of y_i(0) on a strong eavesdropper.
 
-The eavesdropper hears the three links of client 1 for three rounds, in 20,000 runs of two classes, with p_ji y_i and
-without it. Of the accuracies the paper draws the training only (Fig. 6) and says: "when the expectation of y_i(0) is
-equal to 1, the larger the variance of y_i(0) is, the smaller the classification accuracy"; without y the eavesdropper
-does worse under PPSGD and as well under PSGD; and PPSGD hides more than noise of N(0, 0.065) does.
+The eavesdropper records the three links of client 1 for three rounds, in 20,000 runs of two classes, with and without
+p_ji y_i. The paper draws only the training accuracy (Fig. 6) and says: "when the expectation of y_i(0) is equal to 1,
+the larger the variance of y_i(0) is, the smaller the classification accuracy"; without y the eavesdropper is less
+accurate under PPSGD and equally accurate under PSGD; and PPSGD hides more than noise of N(0, 0.065) does.
 
-We give the accuracy on as many runs that were not trained with. The first two come out. Of noise, 0.065 as a variance
-hides more than any y_i(0) of the table, and as a standard deviation less than the wide ones. No distribution helps
-against an eavesdropper that listens for five rounds and solves for y_1(0).
+We report the accuracy on equally many runs that were not trained with. The first two statements are confirmed. If 0.065
+is the variance of the noise, noise hides more than any y_i(0) of the table; if it is the standard deviation, less than
+the wide ones. No distribution helps against an eavesdropper that records five rounds and solves for y_1(0).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,17 @@ PRINTED = (0.083, 0.163, 0.27, 1.0, 6.39)
 PLAIN, NOISY, *PRIVATE = TABLE_3
 DEVIATION = "PSGD, noise of standard deviation 0.065"
 SAME = 0.01
-"""Accuracy that may be lost where the paper says none: a point, which a picture of training does not show."""
+"""Loss of accuracy that counts as none: one point, which a plot of training does not show."""
 DECODED_RUNS = 100
-"""Of each class."""
+"""Number of decoded runs of each class."""
 
 
 @dataclass(frozen=True)
 class Table3Size:
-    """How much is done."""
+    """Size of the experiment."""
 
     runs: int
-    """To train with, and to test with."""
+    """Number of training runs, and of test runs."""
     repetitions: int
 
 
@@ -73,10 +73,10 @@ def declare_variance(name: str) -> DeclaredRow:
 
 
 def declare_accuracy(name: str, how: str) -> DeclaredRow:
-    """Returns the row of an accuracy; of PPSGD, less that of PSGD."""
+    """Declares the row of an accuracy; for PPSGD, of its difference to that of PSGD."""
     if name in PRIVATE:
         rule = SameSign("the paper prints no accuracy; its claim is the sign", sign=-1)
-        return DeclaredRow(f"accuracy less that of PSGD, {name}, {how}", "less", rule, form="+.1%")
+        return DeclaredRow(f"accuracy minus that of PSGD, {name}, {how}", "less", rule, form="+.1%")
     return DeclaredRow(f"accuracy, {name}, {how}", None, NotCompared("the paper prints none"), form=".1%")
 
 
@@ -107,7 +107,7 @@ KEPT = DeclaredRow(
 def declare_noise(name: str) -> DeclaredRow:
     """Returns the row on whether PPSGD hides more than noise does."""
     return DeclaredRow(
-        f"accuracy under {WIDEST} less that under {name}",
+        f"accuracy under {WIDEST} minus that under {name}",
         "less: PPSGD hides more",
         SameSign("the paper prints no accuracy; its claim is the sign", sign=-1),
         form="+.1%",
@@ -115,7 +115,7 @@ def declare_noise(name: str) -> DeclaredRow:
 
 
 def falling_row(table: Table, how: str) -> Row:
-    """Returns whether the eavesdropper does worse the larger the variance is."""
+    """Returns whether the eavesdropper is less accurate the larger the variance is."""
     why = f"variances {', '.join(f'{variance(name):.2g}' for name in PRIVATE)}"
     return declare_falling(how).measure(tuple(table[name].estimate for name in PRIVATE), why)
 
@@ -132,7 +132,7 @@ def accuracy_rows(table: Table, how: str) -> list[Row]:
 
 
 def removing_rows(heard: Table, unheard: Table) -> list[Row]:
-    """Returns what becomes of it when y is not heard."""
+    """Returns the results without recorded y."""
     lost = {name: heard[name].less(unheard[name]).mean for name in PRIVATE}
     seeds = range(len(heard[PLAIN].accuracies))
     means = [fmean(heard[name].accuracies[seed] - unheard[name].accuracies[seed] for name in PRIVATE) for seed in seeds]
@@ -151,7 +151,7 @@ def noise_row(table: Table, name: str) -> Row:
 
 
 def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
-    """Returns how often the class follows from decoding client 1 in five rounds, without any training."""
+    """Returns how often the class follows from decoding client 1 in five rounds, without training."""
     return [
         declare_decoded(name, name in PRIVATE).measure(
             decode_classes(
@@ -163,7 +163,7 @@ def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
 
 
 def charts_of(heard: Table, unheard: Table) -> tuple[Chart, ...]:
-    """Returns the four panels of Fig. 6, of the first eavesdropper of each sort."""
+    """Returns the four panels of Fig. 6, for the first eavesdropper of each kind."""
     epochs = list(range(1, len(heard[PLAIN].rows[0].loss) + 1))
     return tuple(
         Chart(
@@ -179,7 +179,7 @@ def charts_of(heard: Table, unheard: Table) -> tuple[Chart, ...]:
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Trains eavesdroppers and tests them, with y, without it, and of client 5 in the place of client 1."""
+    """Trains and tests eavesdroppers: with y, without it, and with client 5 instead of client 1."""
     size = SIZES[scale]
     sizes = replace(eavesdropper_learning.FULL, runs=size.runs)
     trials = eavesdropper_learning.table_3(sizes)
@@ -228,18 +228,21 @@ REPRODUCTION = Reproduction(
         *(declare_decoded(name, name in PRIVATE) for name in TABLE_3),
     ),
     unstated=(
-        "which client changes, and by how much: client 1, which is the one heard, as client 5 does in case 6; and "
-        "client 5 besides",
-        "the noise: on every x that is sent; N(0, 0.065) has the variance 0.065, for Lognormal(-1, 2) has the variance "
-        "2 of its logarithm by the moments beside it; as a standard deviation besides",
-        "the graph, the start and the steps: as for Fig. 3; 18 numbers in three rounds are 3 links of client 1",
-        "the network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper",
-        "the accuracies, which are drawn only, and those of the training",
-        f"how many eavesdroppers: {SIZES['paper'].repetitions} of each kind",
+        "Which client changes, and by how much: client 1, the one that is heard, as client 5 does in case 6. We also "
+        "change "
+        "client 5.",
+        "Noise: it is on every x that is sent.",
+        "N(0, 0.065): we read 0.065 as the variance, because by its stated moments Lognormal(-1, 2) has the variance "
+        "2 of "
+        "its logarithm. We also run it as a standard deviation.",
+        "Graph, start and steps: as for Fig. 3. The 18 numbers in three rounds are those of 3 links of client 1.",
+        "Network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper.",
+        "Accuracies: they are only drawn, and those of the training are not stated.",
+        f"Eavesdroppers: {SIZES['paper'].repetitions} of each kind.",
     ),
     changed=(
-        f"small scale has {SIZES['small'].runs:,} runs to train with and as many to test with, where the paper has "
-        f"{SIZES['paper'].runs:,}; an eavesdropper with fewer does worse",
+        f"Small scale: {SIZES['small'].runs:,} runs to train with and as many to test with. The paper has "
+        f"{SIZES['paper'].runs:,}. An eavesdropper with fewer runs does worse.",
     ),
     extras=("torch",),
 )

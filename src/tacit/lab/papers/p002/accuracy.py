@@ -1,15 +1,15 @@
-"""Paper 002, accuracy on CIFAR-10, i.i.d. and not: Random, Partition and Batches, and what the server learns.
+"""Paper 002, accuracy on CIFAR-10, i.i.d. and not, under Random, Partition and Batches, and what the server learns.
 
-The paper trains a LeNet among N = 120 users, of whom K = 12 take part in a round; each is absent from a round with a
-probability of 0.1 to 0.5. Its figures (a) and (b), by rounds, have Batches about as good as Random, and Partition far
-behind, for in most of its rounds no group is there as a whole. Under Random the server learns everybody's model.
+The paper trains a LeNet among N = 120 users, of whom K = 12 take part in a round. Each is absent from a round with a
+probability of 0.1 to 0.5. In its figures (a) and (b), by rounds, Batches is about as good as Random, and Partition far
+behind, because in most of its rounds no group is complete. Under Random the server learns every user's model.
 
-We train by `secagg` itself with each policy, for N = 40 and K = 8 too. With fixed batches there are rounds without a
-sum, which is what differs between policies in the first place; so besides accuracy after equally many rounds there is
-that after equally many *summed* rounds, where only who is summed with whom can make a difference. T is what the audit
-says of the server, in as many rounds as the training took, with the same dropouts; and what the sums of the training
-itself were, by the paper's measure. From one seed to the next a policy gains or loses a point or two, so accuracy is
-compared seed by seed, and its mean over seeds is what counts.
+We train by `secagg` itself with each policy, for N = 40 and K = 8 too. With fixed batches some rounds have no sum,
+which is the main difference between policies. So accuracy is compared after equally many rounds, and after equally many
+*summed* rounds, where only the composition of the sums matters. T is the audit's result for the server, over the rounds
+of the training with the same dropouts, and the result of the paper's measure for the sums of the training itself,
+whichever is smaller. Accuracy varies by a point or two between seeds, so policies are compared seed by seed, and the
+mean over seeds counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,23 +36,24 @@ from tacit.learn.training.local_work import LocalTraining
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Values of p_i, each for the same number of users."""
 CLOSE = 1.0
-"""Points that Batches may be off Random."""
+"""The largest difference in points at which Batches counts as equal to Random."""
 TAIL = 10
-"""Rounds at the end of which every second is tested: from round to round accuracy goes up and down by a point."""
+"""Number of rounds at the end of which every second is tested, because accuracy varies by a point from round to
+round."""
 SPLITS = {"i.i.d.": Split(kind="iid"), "not i.i.d.": Split(kind="dirichlet", alpha=0.5)}
 LOCAL = LocalTraining(rate=0.05, batch=32, steps=5)
 
 
 @dataclass(frozen=True)
 class AccuracySize:
-    """Users, and how long they learn."""
+    """Users, and the length of the training."""
 
     users: int
     asked: int
     batches: tuple[int, ...]
     """T of Batches."""
     summed: int
-    """Rounds with a sum after which training ends; under Partition it ends after that many rounds."""
+    """Number of rounds with a sum after which training ends; under Partition, number of rounds."""
     samples: int | None = None
     tested: int = 5000
     data: str = "cifar10"
@@ -62,7 +63,7 @@ class AccuracySize:
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:
-        """Everything that is compared, Random first."""
+        """All compared policies, Random first."""
         batches = {
             f"Batches, T = {privacy}": {"kind": "batches", "per_round": self.asked, "privacy": privacy}
             for privacy in self.batches
@@ -91,7 +92,8 @@ SIZES: dict[Scale, tuple[AccuracySize, ...]] = {
 
 
 def absences(users: int, seed: int = 0) -> tuple[Fault, ...]:
-    """Returns with which chance each user is absent from a round: as many with each, in random order."""
+    """Returns each user's probability of absence from a round: every value for the same number of users, in random
+    order."""
     order = generator(seed, "dropouts").permutation(users)
     return tuple(
         Fault(action="silence", party=f"p{user}", chance=CHANCES[place % len(CHANCES)], seed=seed)
@@ -101,27 +103,27 @@ def absences(users: int, seed: int = 0) -> tuple[Fault, ...]:
 
 @dataclass
 class TrainingCourse:
-    """A training: who was summed in each round, and how accurate the model was after some of them."""
+    """A training: the summed users of each round, and the accuracy of the model after some rounds."""
 
     policy: str
     sums: list[NDArray[np.bool_]] = field(default_factory=list)
-    """Of each round, who was in its sum."""
+    """The users in the sum of each round."""
     tests: dict[int, float] = field(default_factory=dict)
     """Accuracy in per cent, by rounds."""
 
     @property
     def summed(self) -> NDArray[np.int64]:
-        """How many rounds had a sum, after each round, from 0 on."""
+        """Number of rounds with a sum after each round, from 0 on."""
         return np.concatenate([[0], np.cumsum([each.any() for each in self.sums])])
 
     @property
     def rounds(self) -> int:
-        """How many rounds it took."""
+        """Number of rounds of the training."""
         return len(self.sums)
 
     @property
     def privacy(self) -> int:
-        """T of what was summed."""
+        """T of the summed sets."""
         return multi_round_privacy(np.array(self.sums))
 
     @property
@@ -130,7 +132,7 @@ class TrainingCourse:
         return self._over([self.summed[number] for number in self.tests], int(self.summed[-1]))
 
     def after(self, rounds: int) -> float:
-        """Returns the accuracy over the last rounds up to one, with a sum or without."""
+        """Returns the mean accuracy over the last rounds up to a given one, with or without a sum."""
         return self._over(list(self.tests), rounds)
 
     def _over(self, places: Sequence[int], last: int) -> float:
@@ -169,14 +171,14 @@ def train_policy(
 
 
 def _due(number: int, enough: int) -> bool:
-    """Says whether a model is tested after so many rounds: after every tenth, and at the end after every second."""
+    """Says whether a model is tested after a round: after every tenth, and at the end after every second."""
     return number <= enough and (number % TAIL == 0 or (number > enough - TAIL and (enough - number) % 2 == 0))
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 PolicyRuns = Sequence[Mapping[str, TrainingCourse]]
-"""A training with each of the policies, seed by seed."""
+"""A training with each policy, for every seed."""
 
 
 def declare_random(size: AccuracySize, split: str) -> DeclaredRow:
@@ -188,7 +190,7 @@ def declare_random(size: AccuracySize, split: str) -> DeclaredRow:
 def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> DeclaredRow:
     """Returns the row of Batches less Random after so many rounds, or rounds with a sum."""
     return DeclaredRow(
-        f"{name}, less Random, after {size.summed} {counted}, {size.where}, {split}",
+        f"{name}, minus Random, after {size.summed} {counted}, {size.where}, {split}",
         "about as good",
         Between("what cannot be told in a picture whose axis has tens of points", -CLOSE, CLOSE),
         "points",
@@ -199,7 +201,7 @@ def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> De
 def declare_behind(size: AccuracySize, split: str) -> DeclaredRow:
     """Returns the row of Partition less Random."""
     return DeclaredRow(
-        f"Partition, less Random, after {size.summed} rounds, {size.where}, {split}",
+        f"Partition, minus Random, after {size.summed} rounds, {size.where}, {split}",
         "far behind",
         SameSign("how far depends on how long is trained; the sign does not", sign=-1),
         "points",
@@ -235,7 +237,7 @@ def declare_size(size: AccuracySize) -> list[DeclaredRow]:
 
 
 def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
-    """Returns how good policies are, against Random seed by seed."""
+    """Returns the accuracy of policies, compared with Random seed by seed."""
     cut = f"mean over the last {TAIL} rounds; {size.local.steps} steps of {size.local.batch} samples a round"
     rows = [declare_random(size, split).measure(Estimate.over([each["Random"].end for each in runs]), cut)]
     for name in size.policies:
@@ -250,17 +252,17 @@ def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
 
 
 def _count_sums(name: str, runs: PolicyRuns) -> str:
-    """Returns how many rounds of all had a sum."""
+    """Returns how many of all rounds had a sum."""
     return f"{sum(int(each[name].summed[-1]) for each in runs)} of {sum(each[name].rounds for each in runs)}"
 
 
 def _less_random(ends: Sequence[float], runs: PolicyRuns) -> Estimate:
-    """Returns by how much a policy is better than Random, seed by seed."""
+    """Returns the accuracy of a policy minus that of Random, seed by seed."""
     return Estimate.over([end - courses["Random"].end for end, courses in zip(ends, runs, strict=True)])
 
 
 def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse]) -> list[Row]:
-    """Returns T of each policy, by the audit and by what was summed: the smaller of the two."""
+    """Returns T of each policy: the smaller of the audit's and that of the summed sets."""
     rows = []
     for name, course in courses.items():
         report = audit(
@@ -329,19 +331,21 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(row for sizes in SIZES.values() for size in sizes for row in declare_size(size)),
     unstated=(
-        "figures are pictures without numbers; what is compared is what they show",
-        f"local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}; the paper says nothing",
-        "how data that are not i.i.d. are split: Dirichlet, α = 0.5",
-        f"how many rounds: {_SMALL.summed} summed ones, and {_PAPER.summed} at paper scale; {_SMALL.seeds} seeds, and "
-        "T and the pictures are of the first",
-        "who has which p_i: as many users with each, in random order, so that batches are mixed",
-        "LeNet: LeNet-5 with 62,006 parameters",
-        "N = 40 and K = 8, at paper scale besides, are those of its experiment on reconstruction",
+        "Figures are pictures without numbers. We compare what they show.",
+        f"Local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}. The paper states "
+        "nothing.",
+        "Split of data that are not i.i.d.: Dirichlet, α = 0.5.",
+        f"Rounds with a sum: {_SMALL.summed}, and {_PAPER.summed} at paper scale, with {_SMALL.seeds} seeds. T and the "
+        "pictures are those of the first seed.",
+        "Which user has which p_i: equally many users have each, in random order, so batches are mixed.",
+        "LeNet: LeNet-5 with 62,006 parameters.",
+        "N = 40 and K = 8 are run too at paper scale. They are those of its experiment on reconstruction.",
     ),
     changed=(
-        f"small scale trains for {_SMALL.summed} summed rounds and is tested on {_SMALL.tested:,} samples; paper scale "
-        f"has {_PAPER.summed} and {_PAPER.tested:,}",
-        f"small scale has of Batches T = {', '.join(map(str, _SMALL.batches))} alone",
+        f"Small scale: training for {_SMALL.summed} rounds with a sum, tested on {_SMALL.tested:,} samples. Paper "
+        "scale has "
+        f"{_PAPER.summed} and {_PAPER.tested:,}.",
+        f"Batches at small scale: only T = {', '.join(map(str, _SMALL.batches))}.",
     ),
     extras=("torch",),
     data=("cifar10",),

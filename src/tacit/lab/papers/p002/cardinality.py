@@ -1,16 +1,16 @@
-"""Paper 002: how many users take part on average, C, how fairly, F, and how private that is, T.
+"""Paper 002: average number C of participating users, fairness gap F, and privacy T.
 
 The theorem: with N users, K asked, and each absent with probability p, batches of T give privacy T, fairness gap F = 0,
-and C(T) = K · P(at least K/T of N/T batches are there as a whole); N = 120, K = 12, p = 0.2 give C(6) = 11.77. The last
-figure has C against T for users that are absent with p_i ~ {0.1, …, 0.5}, each its own.
+and C(T) = K · P(at least K/T of N/T batches are complete); N = 120, K = 12, p = 0.2 give C(6) = 11.77. The last figure
+shows C against T for users with different probabilities of absence p_i ~ {0.1, …, 0.5}.
 
-We compute C(T), and let the deployed protocol's own functions choose, round after round. Then users differ, as in the
-figure. A batch is there if all of it is, with Π(1 − p_i). Put together at random, batches are there as often as if
-everybody had the mean p = 0.3, for which the theorem gives 8.40 and not 11.77. Sorted by availability, some batches are
-there most of the time, and C is nearly what it was. The price is fairness: the theorem's F = 0 holds for equal p, and a
-batch that is there less often than its turn comes cannot be asked as often as others.
+We compute C(T), and let the deployed protocol's own functions choose round by round, with different users as in the
+figure. A batch is complete with probability Π(1 − p_i). If batches are formed at random, they are complete as often as
+if every user had the mean p = 0.3, for which the theorem gives 8.40 and not 11.77. If users are sorted by availability,
+some batches are complete most of the time, and C is nearly unchanged. The price is fairness: the theorem's F = 0 holds
+for equal p, and a batch that is complete less often than its turn comes cannot be asked as often as others.
 
-T is what the audit of the server finds behind any sum that it can single out.
+T is the audit's result: the fewest users in any sum that the server can single out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,33 +38,33 @@ from tacit.runtime.agreement import terms_for
 
 USERS, PER_ROUND = 120, 12
 PRIVACY = (1, 2, 3, 4, 6, 12)
-"""T: what divides both N and K."""
+"""Values of T that divide both N and K."""
 EQUAL, ABSENT = (0.1, 0.2, 0.3, 0.4, 0.5), 0.2
 """The paper's dropout probabilities, and that of its example."""
 GIVEN = 11.77
 """C(6) of the example."""
 DRAWS = 20
-"""How often p_i are drawn for everybody."""
+"""Number of draws of the p_i of all users."""
 ROUNDS: dict[Scale, int] = {"small": 2_000, "paper": 10_000}
 SIMULATED: dict[Scale, int] = {"small": 3, "paper": 5}
-"""In how many of the draws rounds are played; where all p are equal, how often."""
+"""Number of draws for which rounds are simulated; with equal p, number of simulations."""
 AUDITED = 240
 SAME_FREQUENCY = 0.02
-"""Shares of rounds that differ by less are taken as equal: with finitely many rounds none are."""
+"""Shares of rounds that differ by less count as equal, because they are never equal in finitely many rounds."""
 
 FORMULA = 1_000_000
-"""Runs that a number from a formula is taken to be the mean of: it has no spread."""
+"""Number of runs assigned to a value from a formula, which has no spread."""
 ROUNDED = 1e-9
-"""What sums of floats may be off by."""
+"""Largest rounding error of sums of floats."""
 
 Absence: TypeAlias = NDArray[np.float64]
-"""How often each user is absent."""
+"""Probability of absence of each user."""
 
 
 def expected_cardinality(absence: Absence, per_round: int, privacy: int) -> float:
-    """Returns C if each user is absent as often as it is: K times the chance that K/T batches are there.
+    """Returns C for given probabilities of absence: K times the probability that K/T batches are complete.
 
-    How many of some batches are there follows a Poisson binomial distribution, built up batch by batch.
+    The number of complete batches has a Poisson binomial distribution, which is computed batch by batch.
     """
     there = np.prod((1 - absence).reshape(-1, privacy), axis=1)
     chances = np.ones(1)
@@ -74,14 +74,14 @@ def expected_cardinality(absence: Absence, per_round: int, privacy: int) -> floa
 
 
 def policy_of(privacy: int, per_round: int = PER_ROUND) -> Policy:
-    """Returns the paper's policy for a T; 1 is the baseline that draws users at random, K the one of fixed groups."""
+    """Returns the paper's policy for a T; 1 is the baseline with users drawn at random, K the one with fixed groups."""
     if privacy == 1:
         return Random(per_round)
     return Partition(per_round) if privacy == per_round else Batches(per_round, privacy)
 
 
 def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int) -> NDArray[np.bool_]:
-    """Returns whose vectors are summed in each round, as the server of `secagg` chooses."""
+    """Returns the users that are summed in each round, by the choices of the `secagg` server."""
     protocol, users = find("secagg"), len(absence)
     terms = terms_for(protocol, [f"p{user}" for user in range(users)], {"participation": policy})
     if (choice := protocol.choice) is None:
@@ -99,14 +99,14 @@ def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int)
 
 @dataclass(frozen=True)
 class Cardinality:
-    """C and F for one T and one way that availability is spread."""
+    """C and F for one T and one distribution of availability."""
 
     formula: tuple[float, ...]
-    """C by the formula, of each draw."""
+    """C by the formula, for each draw."""
     played: tuple[float, ...]
-    """C of the simulated rounds, of the first draws."""
+    """C of the simulated rounds, for the first draws."""
     error: float
-    """Standard error of the mean of `played` that follows from the formula."""
+    """Predicted standard error of the mean of `played`."""
     gaps: tuple[float, ...]
     """Fairness gap F of the simulated rounds."""
 
@@ -117,13 +117,13 @@ class Cardinality:
 
     @property
     def over_draws(self) -> Estimate:
-        """C by the formula, over draws; certain if all are the same."""
+        """C by the formula over draws; exact if all are equal."""
         same = max(self.formula) - min(self.formula) < ROUNDED
         return Estimate.certain(self.exact) if same else Estimate.over(self.formula, "draws")
 
     @property
     def consistent(self) -> bool:
-        """Whether the rounds that were played are those that the formula is about."""
+        """Whether the simulated rounds agree with the formula."""
         return abs(fmean(self.played) - fmean(self.formula[: len(self.played)])) <= 4 * self.error + ROUNDED
 
 
@@ -134,13 +134,13 @@ def measure_cardinality(
     some = absences[:simulated]
     tables = [play_rounds(policy_of(privacy, per_round), each, rounds, seed) for seed, each in enumerate(some)]
     every = tuple(expected_cardinality(each, per_round, privacy) for each in absences)
-    # In a round K take part or nobody, so that its variance is C (K − C).
+    # In a round K users take part or none, so the variance is C (K − C).
     error = sqrt(sum(each * (per_round - each) for each in every[:simulated]) / rounds) / len(tables)
     return Cardinality(every, tuple(map(cardinality, tables)), error, tuple(map(fairness_gap, tables)))
 
 
 def spread_absences() -> dict[str, list[Absence]]:
-    """Returns the ways that availability is spread over batches, with as many draws of each."""
+    """Returns the distributions of availability over batches, each with equally many draws."""
     mixed = [generator(draw, "dropouts").choice(EQUAL, USERS) for draw in range(DRAWS)]
     return {
         **{f"p = {p:g}": [np.full(USERS, p)] * DRAWS for p in EQUAL},
@@ -184,7 +184,7 @@ CONSISTENT = DeclaredRow(
 
 
 def declare_fairness(which: str) -> DeclaredRow:
-    """Returns the row of the fairness gap of batches, of which the theorem says that there is none."""
+    """Declares the row of the fairness gap of batches, which is 0 by the theorem."""
     reason = "F = 0 is for ever; in finitely many rounds frequencies differ by a few standard errors"
     return DeclaredRow(f"F, T = 6, {which}", "0", Between(reason, high=SAME_FREQUENCY), form=".3f")
 
@@ -217,7 +217,7 @@ def example_rows(equal: Cardinality) -> list[Row]:
 
 
 def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
-    """Returns what becomes of C and F where users differ."""
+    """Returns C and F for users with different availability."""
     mixed, ordered = table["mixed", 6], table["sorted", 6]
     rows = [
         MIXED.measure(mixed.over_draws, f"the mean p counts, and that is not the {ABSENT:g} of the example"),
@@ -270,7 +270,7 @@ def charts_of(table: Mapping[tuple[str, int], Cardinality]) -> tuple[Chart, ...]
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Plays rounds for every T and availability, and audits."""
+    """Simulates rounds for every T and availability, and audits."""
     absences = spread_absences()
     todo = [(name, privacy) for name in absences for privacy in PRIVACY]
     table: dict[tuple[str, int], Cardinality] = {}
@@ -300,10 +300,10 @@ REPRODUCTION = Reproduction(
         *map(declare_privacy, PRIVACY),
     ),
     unstated=(
-        "whether 11.77 is rounded: the formula gives 11.777, of which it is the first four digits",
-        "what values the figures have besides C(6) = 11.77: they are in pictures alone",
-        f"how p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted",
-        "what becomes of a round in which too few batches are there: nobody is asked, as the formula has it",
-        f"how long to play: {ROUNDS['small']:,} rounds ({ROUNDS['paper']:,} at paper scale)",
+        "Whether 11.77 is rounded: the formula gives 11.777, and 11.77 is its first four digits.",
+        "Values of the figures other than C(6) = 11.77: they are only drawn.",
+        f"How p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted.",
+        "Rounds with too few available batches: nobody is asked, as in the formula.",
+        f"Rounds simulated: {ROUNDS['small']:,} ({ROUNDS['paper']:,} at paper scale).",
     ),
 )

@@ -1,4 +1,4 @@
-"""Paper 002, convergence guarantee: the bound beside runs of a task whose constants are known.
+"""Paper 002, convergence guarantee: its bound, compared with runs of a task whose constants are known.
 
 The slide: for ρ-smooth, μ-strongly convex losses, gradients of variance σ_i² and squared norm at most G²,
 
@@ -6,14 +6,14 @@ The slide: for ρ-smooth, μ-strongly convex losses, gradients of variance σ_i�
 
 α = 1/N Σ σ_i² + 6 ρ Γ + 8 (E − 1)² G², β = 4 (N − K) E² G²/(K (N − 1)), γ = max{8 ρ/μ, E}; "C controls the rate".
 
-Losses are L_i(x) = a_i/2 ‖x − c_i‖², with full gradients. So ρ, μ, Γ and x* are known, σ_i is 0, and a step of at most
-1/ρ stays in the convex hull of x⁰ and all c_i, which bounds G. Who takes part is chosen by the policies of `secagg`.
-Everything in the bound is computed before the run.
+Losses are L_i(x) = a_i/2 ‖x − c_i‖², with full gradients. So ρ, μ, Γ and x* are known, σ_i is 0, and steps of at most
+1/ρ stay in the convex hull of x⁰ and all c_i, which bounds G. The policies of `secagg` choose participants. Everything
+in the bound is computed before the run.
 
-Printed are Γ = L* − Σ L_i and ‖x⁰ − x*‖ without a square. A constant added to every loss changes no gradient, and makes
-that Γ as negative as one likes, so the bound as printed cannot hold; read are 1/N Σ L_i* and the square, as in Li et
-al. 2019, on which it builds. The proof takes participation to be unbiased. With the paper's own p_i, each its own,
-users who are absent more often are summed less often, and Random goes to another point than x*.
+The slide prints Γ = L* − Σ L_i and ‖x⁰ − x*‖ without a square. A constant added to every loss changes no gradient, but
+makes this Γ arbitrarily negative, so the printed bound cannot hold. We use 1/N Σ L_i* and the square, as in Li et al.
+2019, on which it builds. The proof assumes unbiased participation. With the paper's own different p_i, users who are
+absent more often are summed less often, and Random converges to another point than x*.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ USERS, PER_ROUND, ENTRIES = 40, 8, 5
 STRONG, SMOOTH = 1.0, 1.5
 """Constants μ and ρ of the convergence bound."""
 SHIFT = 3.0
-"""How far the optima of users who are seldom there lie from those of users who often are, along one axis, each way."""
+"""Distance along one axis, in both directions, of the optima of rarely and often available users."""
 EQUAL, CHANCES = 0.3, (0.1, 0.2, 0.3, 0.4, 0.5)
 ROUNDS: dict[Scale, int] = {"small": 4_000, "paper": 20_000}
 SEEDS: dict[Scale, int] = {"small": 3, "paper": 5}
@@ -58,7 +58,7 @@ class QuadraticTask:
 
     @classmethod
     def sample(cls) -> "QuadraticTask":
-        """Returns the task: availability p_i and optimum c_i go together."""
+        """Returns the task: availability p_i and optimum c_i are related."""
         rng = generator(0, "quadratic task")
         c = rng.normal(0, 0.5, (USERS, ENTRIES))
         c[:, 0] += SHIFT * np.linspace(-1, 1, USERS)
@@ -67,7 +67,7 @@ class QuadraticTask:
 
     @property
     def chances(self) -> Array:
-        """p_i of 0.1 to 0.5, the larger the farther along the axis."""
+        """p_i from 0.1 to 0.5, larger for optima farther along the axis."""
         ranks = np.argsort(np.argsort(self.c[:, 0]))
         return np.array(CHANCES)[ranks * len(CHANCES) // USERS]
 
@@ -86,7 +86,7 @@ class QuadraticTask:
 
     @cached_property
     def gradient_bound(self) -> float:
-        """G: no gradient is longer anywhere in the convex hull of the start and all c_i."""
+        """G: the largest length of a gradient in the convex hull of the start and all c_i."""
         points = np.vstack([self.c, self.start])
         return SMOOTH * float(np.linalg.norm(points[:, None] - points[None], axis=2).max())
 
@@ -101,7 +101,7 @@ class QuadraticTask:
             constant: With a number, Γ is as printed, after that number was added to every loss.
         """
         n = len(self.a)
-        gap = self.loss(self.best)  # the least value of every L_i is 0
+        gap = self.loss(self.best)  # The least value of every L_i is 0.
         if constant is not None:
             gap = gap + constant - n * constant
         square = self.gradient_bound**2
@@ -114,7 +114,7 @@ class QuadraticTask:
 
 
 def descend(task: QuadraticTask, taken: NDArray[np.bool_], steps: int) -> Array:
-    """Returns x^(J) after federated averaging over those who took part, with η_t = 2/(μ (γ + t))."""
+    """Returns x^(J) after federated averaging over the participants, with η_t = 2/(μ (γ + t))."""
     x, t = task.start, 0
     gamma = max(8 * SMOOTH / STRONG, steps)
     for members in taken:
@@ -133,7 +133,7 @@ AVAILABILITY: dict[str, Array] = {f"p = {EQUAL:g}": np.full(USERS, EQUAL), "p_i 
 
 
 def declare(policy: str, who: str, steps: int, scale: Scale) -> DeclaredRow:
-    """Returns the row of a setting, with the bound in its rule; without one where the bound says nothing."""
+    """Declares the row of a setting, with the bound in its rule; without a rule where the bound is not informative."""
     rounds = ROUNDS[scale]
     bound = TASK.bound(PER_ROUND, _cardinality(policy, who), rounds, steps)
     start = TASK.excess(TASK.start)
@@ -154,7 +154,7 @@ def _cardinality(policy: str, who: str) -> float:
 
 
 def rate_row(scale: Scale) -> DeclaredRow:
-    """Returns the row on what C controls."""
+    """Declares the row on the effect of C."""
     return DeclaredRow(
         f"excess of Partition by that of Random after {ROUNDS[scale]:,} rounds, p = {EQUAL:g}, E = 1",
         "more: C is smaller",
@@ -208,10 +208,12 @@ REPRODUCTION = Reproduction(
         PRINTED,
     ),
     unstated=(
-        "the task: quadratic losses of 40 users, K = 8, 5 entries, full gradients",
-        "the steps: η_t = 2/(μ (γ + t)), those of Li et al. 2019, counted over rounds with a sum",
-        "which users have which p_i: those whose optimum lies farther along an axis are absent more often",
-        "C where users differ: by the probability that enough batches are there",
+        "Task: quadratic losses of 40 users, K = 8, 5 entries, full gradients.",
+        "Steps: η_t = 2/(μ (γ + t)), those of Li et al. 2019, counted over rounds with a sum.",
+        "Which users have which p_i: those whose optimum lies farther along an axis are absent more often.",
+        "C where users differ: by the probability that enough batches are available.",
     ),
-    changed=("Γ with 1/N Σ L_i* and ‖x⁰ − x*‖², for Σ L_i and no square; as printed in a row of its own",),
+    changed=(
+        "Γ with 1/N Σ L_i* and ‖x⁰ − x*‖². The paper prints Σ L_i and no square; a row of its own has that form.",
+    ),
 )

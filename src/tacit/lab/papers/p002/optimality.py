@@ -1,16 +1,16 @@
-"""Paper 002, additional slides: batch partitioning is necessary and optimal; and its relaxed privacy.
+"""Paper 002, additional slides: necessity and optimality of batch partitioning, and relaxed privacy.
 
 The paper: "any strategy satisfying the multi-round privacy guarantee must have a batch partitioning structure", and for
 K ≤ N/2 such a strategy has at most C(N/T, K/T) sets of users, which is as many as batch partitioning has.
 
-We enumerate every family of K-user sets with privacy T, for every N up to 8. The search is complete: a set more can
-only lower T, so a family that fails is not extended. T is that of the definition, on the row space: no combination of
-the rows may weigh fewer than T users alike.
+We enumerate every family of K-user sets with privacy T, for every N up to 8. The search is complete: another set can
+only lower T, so a family that fails is not extended. T follows the definition, on the row space: in every combination
+of the rows, each factor occurs for at least T users.
 
-The relaxed privacy asks only that every combination of the rows has T users in it, with any weights. The paper gives
-an example (N = 6, K = 4, T = 2) with twice as many sets, and asks for the optimal strategy. For T = 2 that is a
-question of subspaces: a family shows nobody's vector if and only if its sets are orthogonal to some c without zeros, so
-the largest one is found by going through all subspaces that sets span.
+The relaxed privacy requires only that every combination of the rows involves at least T users, with any factors. The
+paper gives an example (N = 6, K = 4, T = 2) with twice as many sets, and asks for the optimal strategy. For T = 2 this
+is a question about subspaces: a family exposes nobody's vector if and only if its sets are orthogonal to some vector c
+without zeros. So the largest family is found by enumerating all subspaces that sets span.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ Set: TypeAlias = tuple[int, ...]
 Matrix: TypeAlias = NDArray[np.int64]
 
 MOST: dict[Scale, int] = {"small": 7, "paper": 8}
-"""N up to which families are enumerated."""
+"""Largest N for which families are enumerated."""
 PRINTED: Matrix = np.array(
     [
         [1, 1, 1, 1, 0, 0],
@@ -52,7 +52,7 @@ ODD_FAMILY: tuple[Set, ...] = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 6, 7, 8))
 AUDITED = 60
 """Rounds of the audits."""
 ZERO = 1e-9
-"""What rounding leaves of a zero; entries of the matrices are 0 and 1."""
+"""Rounding error below which a number counts as zero; entries of the matrices are 0 and 1."""
 
 
 # --- the strict privacy --------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def list_families(users: int, per_round: int, privacy: int) -> Iterator[tuple[Se
 
 
 def batches_of(family: Sequence[Set], users: int) -> list[Set]:
-    """Returns the batches of a family: users who take part and are in the same sets."""
+    """Returns the batches of a family: groups of participating users that are in the same sets."""
     columns: dict[tuple[bool, ...], list[int]] = {}
     for user in range(users):
         columns.setdefault(tuple(user in each for each in family), []).append(user)
@@ -90,19 +90,19 @@ def batches_of(family: Sequence[Set], users: int) -> list[Set]:
 
 
 def is_batch_partitioning(family: Sequence[Set], users: int, privacy: int) -> bool:
-    """Says whether every set is a union of disjoint batches of T users or more."""
+    """Says whether every set is a union of disjoint batches of at least T users."""
     batches = batches_of(family, users)
     whole = all(set(batch) <= set(each) or not set(batch) & set(each) for batch in batches for each in family)
     return whole and all(len(batch) >= privacy for batch in batches)
 
 
 def splits_into_batches(family: Sequence[Set], users: int, privacy: int) -> bool:
-    """Says whether every set is a union of batches of exactly T users, as the paper's construction has it."""
+    """Says whether every set is a union of batches of exactly T users, as in the paper's construction."""
     return all(len(batch) % privacy == 0 for batch in batches_of(family, users))
 
 
 def largest_family(users: int, per_round: int, privacy: int) -> int:
-    """Returns R_max, the most sets of any family with privacy T."""
+    """Returns R_max, the largest number of sets of a family with privacy T."""
     return max(map(len, list_families(users, per_round, privacy)))
 
 
@@ -119,9 +119,9 @@ def paper_bound(users: int, per_round: int, privacy: int) -> float:
 
 @cache
 def largest_relaxed_family(users: int, per_round: int) -> tuple[Set, ...]:
-    """Returns a family with the most K-user sets from whose sums nobody's vector follows (relaxed T = 2).
+    """Returns a largest family of K-user sets whose sums expose nobody's vector (relaxed T = 2).
 
-    A family with all sets of its span is as private as the family, so only spans are compared.
+    All sets in the span of a family can be added without loss of privacy, so only spans are compared.
     """
     sets = list(combinations(range(users), per_round))
     rows = rows_of(sets, users)
@@ -188,7 +188,7 @@ OPTIMUM = DeclaredRow(
 
 
 def enumerated_rows(most: int, progress: Progress) -> list[Row]:
-    """Returns what all families of up to N users say of the paper's two statements."""
+    """Returns the paper's two statements, checked on all families of up to N users."""
     apart = unsplit = above = beyond = dividing = reached = counted = 0
     settings = [(n, k, t) for n in range(2, most + 1) for t in range(2, n + 1) for k in range(t, n + 1)]
     for done, (n, k, t) in enumerate(settings):
@@ -218,7 +218,7 @@ def enumerated_rows(most: int, progress: Progress) -> list[Row]:
 
 
 def relaxed_rows() -> list[Row]:
-    """Returns what the relaxed example is worth, as it runs."""
+    """Returns the privacy of the relaxed example when it is run."""
     asked: dict[str, Any] = {"parties": 6, "rounds": AUDITED, "drift": "static", "allow_leaks": True}
     family = Family.of_matrix(RELAXED)
     alone = audit("secagg", coalition=[SERVER], participation=family, **asked)
@@ -275,9 +275,9 @@ REPRODUCTION = Reproduction(
         OPTIMUM,
     ),
     unstated=(
-        "that the sets S_i of the definition are disjoint: otherwise every x_i would be allowed",
-        "what C(N/T, K/T) is where T does not divide N or K: the gamma function",
-        "users who are in no sum do not count for T",
+        "The sets S_i of the definition are disjoint here. Otherwise every x_i would be allowed.",
+        "C(N/T, K/T) where T does not divide N or K: by the gamma function.",
+        "Users who are in no sum do not count for T.",
     ),
-    changed=("B_new without the row that is printed twice",),
+    changed=("B_new: without the row that is printed twice.",),
 )

@@ -1,12 +1,12 @@
-"""Paper 002, "An Illustrative Experiment": a curious server estimates users' gradients from many rounds' sums.
+"""Paper 002, "An Illustrative Experiment": a curious server estimates users' gradients from the sums of many rounds.
 
-N = 40 users with non-i.i.d. MNIST, K = 8 asked a round, dropout probabilities of 0.1 to 0.5. The server solves for the
-gradients by least squares. The paper shows the reconstruction error ‖x_i − x̂_i‖² / ‖x_i‖² of every user: below 0.005
-for many users if those asked are drawn at random, above 0.25 for all users under Multi-RoundSecAgg with T = 2.
+N = 40 users with non-i.i.d. MNIST, K = 8 asked per round, dropout probabilities of 0.1 to 0.5. The server solves for
+the gradients by least squares. The paper shows the reconstruction error ‖x_i − x̂_i‖² / ‖x_i‖² of every user: below
+0.005 for many users if participants are drawn at random, above 0.25 for all users under Multi-RoundSecAgg with T = 2.
 
-The code is that of the attack `disaggregate`, whose docstring says what the slides leave open. We run both settings of
-the paper, and what its second figure depends on: that batches are summed whole, and that the two of a batch hold
-different data. The deployed protocol is attacked too, with 8 users.
+The code is that of the attack `disaggregate`, whose docstring lists what the slides do not state. We run both settings
+of the paper, and two conditions of its second figure: that batches are summed whole, and that the two users of a batch
+have different data. The deployed protocol is attacked too, with 8 users.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,16 +33,16 @@ from tacit.lab.papers.rules import Between, Estimate
 from tacit.learn.data.datasets import Samples, load
 
 FAR = 0.25
-"""The paper's error above which all users are under T = 2."""
+"""The paper's error, which all users exceed under T = 2."""
 RUNS: dict[Scale, int] = {"small": 5, "paper": 5}
 MANY = 50.0
-"""Per cent of users that are called many: the larger part."""
+"""Per cent of users above which they count as "many": the majority."""
 
 Errors: TypeAlias = NDArray[np.float64]
 
 
 def share_known(errors: Errors) -> float:
-    """Returns how many per cent of users' gradients are as good as known."""
+    """Returns the percentage of users whose gradient counts as known."""
     return 100 * float(np.mean(errors < CLOSE))
 
 
@@ -53,7 +53,7 @@ def least_error(errors: Errors) -> float:
 
 @dataclass(frozen=True)
 class ReconstructionCase:
-    """One setting, with what the paper says of it."""
+    """One setting, with the paper's statement about it."""
 
     name: str
     setting: DisaggregationSetting
@@ -121,12 +121,12 @@ CASES = (
 
 
 def row_of(case: ReconstructionCase, runs: Sequence[Errors]) -> Row:
-    """Returns what came of a setting, run by run."""
+    """Returns the result of a setting, run by run."""
     return case.declared.measure(Estimate.over([case.measure(errors) for errors in runs]), case.why)
 
 
 def chart_of(found: Sequence[Errors]) -> Chart:
-    """Returns the paper's two figures as one, users in the order of their errors; those of the first run."""
+    """Returns the paper's two figures as one, with users in the order of their errors, for the first run."""
     users = list(range(1, len(found[0]) + 1))
     lines: dict[str, tuple[Sequence[float], Sequence[float]]] = {
         case.name: (users, np.sort(errors).tolist()) for case, errors in zip(CASES[:2], found, strict=True)
@@ -138,7 +138,7 @@ def chart_of(found: Sequence[Errors]) -> Chart:
 
 
 def load_images(scale: Scale) -> Samples:
-    """Returns MNIST, or the digits that come along."""
+    """Returns MNIST, or the bundled digits."""
     if scale == "small":
         return load("digits", share=1).flat()
     every = load("mnist").flat()
@@ -166,14 +166,13 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(case.declared for case in CASES),
     unstated=(
-        f"how many rounds: {ROUNDS}",
-        "the model and how fast it moves: softmax, trained by everybody first, then by what is summed",
-        "who holds what: two digits a user, so that neighbours on the roster, who form a batch, hold different ones",
+        f"Rounds: {ROUNDS}.",
+        "Model and its speed of change: softmax, trained by all users first, then by those who are summed.",
+        "Data of each user: two digits. Neighbours on the roster form a batch and hold different digits.",
     ),
     changed=(
-        f"MNIST is cut to its first {IMAGES:,} images; at small scale the data are the 1797 images of digits that come "
-        "along",
-        "the last two rows have N = 8, K = 4 and 40 rounds, for the whole protocol is run",
+        f"MNIST: its first {IMAGES:,} images. At small scale the data are the 1797 bundled images of digits.",
+        "The last two rows have N = 8, K = 4 and 40 rounds, because they run the whole protocol.",
     ),
     data=("mnist",),
 )

@@ -1,7 +1,8 @@
 """Paper 003, Section 5: bytes against K and E. "A larger K and a smaller E will reduce the communication cost."
 
 The paper gives no number. We count the bytes that all users and the server of `secagg` send for T steps: T/K averages
-of E of m users, who alone are asked (E₀ = E). Bytes do not depend on the vectors, so one round of each E is counted.
+over E of m users, where only these are asked (E₀ = E). Bytes do not depend on the vectors, so one round of each E is
+counted.
 """
 
 from typing import Any
@@ -41,14 +42,14 @@ SAVED = DeclaredRow(
 
 
 def count_bytes(summed: int, users: int = USERS, entries: int = ENTRIES) -> int:
-    """Returns the bytes that everybody sends in one average of E of m users."""
+    """Returns the bytes that all parties send in one average over E of m users."""
     sampled: dict[str, Any] = {} if summed == users else {"sampled": summed, "oversampled": summed}
     out = aggregate([np.zeros(entries)] * users, "secagg", seed=0, **sampled)
     return sum(sum(classes.values()) for classes in out.traffic.sent.values())
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Counts bytes for every E, and for every K from those of E = m."""
+    """Counts bytes for every E, and for every K from those for E = m."""
     del scale
     sizes = {}
     for done, summed in enumerate(ES):
@@ -75,5 +76,5 @@ REPRODUCTION = Reproduction(
     title="Bytes against K and E",
     run=run,
     declared=(FALLING_K, FALLING_E, POWER, SAVED),
-    unstated=(f"m = {USERS}, d = {ENTRIES}, T = {STEPS}; E₀ = E, for nobody drops out",),
+    unstated=(f"m = {USERS}, d = {ENTRIES}, T = {STEPS}. E₀ = E, because nobody drops out.",),
 )

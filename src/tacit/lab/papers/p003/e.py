@@ -1,15 +1,15 @@
-"""Paper 003, Theorem 4 and Section 5: excess empirical risk against E, the users who are summed.
+"""Paper 003, Theorem 4 and Section 5: excess empirical risk against E, the number of summed users.
 
 The paper: a smaller E saves communication and costs utility, by at most 2 L/(λ² (γ+T)) · (m−E)/(m−1) · 4/E · K² G².
 
-We let E of 20 users be drawn for each average, among users whose samples are a random part of all (i.i.d.) or of two
-chunks by label each (shards), with Theorem 1's σ for ε = 1, for K = 1 and for K = 5. Of the noise of all, that of E is
-in a sum, and a user spends privacy only in the rounds in which it is summed: the ledger has what the one who was drawn
-most often spent. That the draw itself hides anything is not counted, for the server knows who was drawn.
+For each average E of 20 users are drawn, whose samples are a random part of all (i.i.d.) or two label-sorted chunks
+each (shards), with Theorem 1's σ for ε = 1, for K = 1 and for K = 5. A sum contains the noise of E users, and a user
+spends privacy only in the rounds in which it is summed. The ledger has what the most often drawn user spent. Privacy
+amplification by the random draw is not counted, because the server knows who was drawn.
 
-**As printed**, lines 9 to 11 give the average to those only who are in it, and everybody else goes on alone. The proof
-has an unbiased average that all go on from. We run the printed version too; its θ̄ is the mean of all m models, which
-nobody ever has, so the excess of the last average of E is beside it.
+**As printed**, lines 9 to 11 give the average only to the summed users, and the others continue with their own models.
+The proof assumes an unbiased average from which all users continue. We run the printed version too. Its θ̄ is the mean
+of all m models, which no user ever has, so the excess of the last average over E users is reported as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,17 +44,17 @@ from tacit.learn.data.samples import Dataset
 
 USERS = SIZES["paper"].users
 ES = (2, 5, 15)
-"""E, and all users besides."""
+"""Values of E, besides all users."""
 APART = (2, 5, USERS)
-"""E whose order is compared."""
+"""Values of E whose order is compared."""
 TOLD = (15, USERS)
-"""E for which Theorem 4's bound may be below what θ⁰ loses: the term of a smaller E alone is above it."""
+"""Values of E for which Theorem 4's bound may be below the excess of θ⁰. For a smaller E this one term is above it."""
 STEEP = 0.35
-"""The power of (m−E)/((m−1) E) with which the excess grows may be off 1 by this much."""
+"""The largest deviation from 1 of the power of (m−E)/((m−1) E) with which the excess grows."""
 
 
 class AlgorithmVariant(NamedTuple):
-    """One way to run it, for every E."""
+    """One variant of the algorithm, for every E."""
 
     name: str
     sigma: Sigma
@@ -112,12 +112,12 @@ def declare_printed(split: str) -> DeclaredRow:
 
 
 def variance_factor(summed: int, users: int) -> float:
-    """Returns (m−E)/((m−1) E), which the variance of a mean of E of m grows with."""
+    """Returns (m−E)/((m−1) E), to which the variance of a mean over E of m is proportional."""
     return (users - summed) / ((users - 1) * summed)
 
 
 def cost_rows(split: str, found: Sequence[RiskRuns]) -> list[Row]:
-    """Returns how the cost of a small E depends on E; the last setting has all users."""
+    """Returns how the cost of a small E depends on E. The last setting has all users."""
     *few, everybody = found
     users = everybody.setting.users
     factors = [variance_factor(each.setting.summed or users, users) for each in few]
@@ -165,7 +165,8 @@ def chart_of(split: str, found: Mapping[str, Sequence[RiskRuns]]) -> Chart:
 
 
 def compare_variants(size: RiskSize, split: str, data: Dataset, progress: Progress) -> dict[str, list[RiskRuns]]:
-    """Runs Algorithm 1 in every way for every E. If all are summed, the printed version is that of the proof."""
+    """Runs every variant of Algorithm 1 for every E. If all users are summed, the printed version equals that of the
+    proof."""
     todo = [(line, summed) for line in LINES for summed in (*ES, *(() if line.name == PRINTED else (size.users,)))]
     found: dict[str, list[RiskRuns]] = {}
     for done, (line, summed) in enumerate(todo):
@@ -207,15 +208,17 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps: θ itself in between",
-        "m in Theorem 1 is all users, also where fewer are summed",
-        "the proof wants η_t ≤ 2 η_{t+E}, by which it means K",
+        "Line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps. In between we use θ itself.",
+        "m in Theorem 1: all users, even where fewer are summed.",
+        "The proof wants η_t ≤ 2 η_{t+E}, by which it means K.",
     ),
     changed=(
         *CHANGED,
-        "everybody goes on from an average, as in the proof; as printed, only who is in it does: beside it in rows of "
-        "its own",
-        "as many are asked as are summed (E₀ = E, where Section 3 allows E₀ ≥ E), for nobody drops out here; whoever "
-        "is not asked does no work",
+        "All users continue from each average, as in the proof. As printed, only its contributors do; rows of their "
+        "own "
+        "show that version.",
+        "As many users are asked as are summed, because nobody drops out here: E₀ = E, where Section 3 allows E₀ ≥ "
+        "E. Users "
+        "who are not asked do no work.",
     ),
 )

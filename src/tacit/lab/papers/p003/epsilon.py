@@ -1,18 +1,17 @@
-"""Paper 003, Theorems 1 and 4: excess empirical risk against ε, and which ε that really is.
+"""Paper 003, Theorems 1 and 4: excess empirical risk against ε, and the real value of ε.
 
-Theorem 1 claims (ε, δ) for σ² = 8 G² T log(1/δ)/(m² n₍₁₎² ε²), and Theorem 4 bounds what is lost of the least risk,
-with a term that falls as 1/ε². But that σ is for one noise vector on the average, and in Algorithm 1 each of m users
-adds one of its own, so that averaging divides the variance by m: the ε that is accounted for is about √m times the
-claimed one.
+Theorem 1 claims (ε, δ) for σ² = 8 G² T log(1/δ)/(m² n₍₁₎² ε²). Theorem 4 bounds the excess risk, with a term that
+decreases as 1/ε². But this σ is for one noise vector on the average, while in Algorithm 1 each of m users adds its own,
+so that averaging divides the variance by m. The real ε is about √m times the claimed one.
 
-We run Algorithm 1 (K = 1, E = m) with that σ and with one that is calibrated so that an accountant finds ε, and have
-the accounted ε of both beside the excess. A ledger keeps what each user has spent, by zCDP, which is an upper bound;
-what refutes a claim is the least ε of that noise, which is known for Gaussian noise. With the paper's σ less is lost,
-by about the factor m, and that is no merit of Algorithm 1: it is noise that is not there.
+We run Algorithm 1 (K = 1, E = m) with this σ and with a calibrated one for which an accountant finds ε, and report the
+accounted ε of both with the excess. A ledger records what each user has spent, by zCDP, which is an upper bound. To
+refute a claim, the exact ε of the noise is used, which is known for Gaussian noise. With the paper's σ the excess is
+smaller, by about the factor m. That is no merit of Algorithm 1, but the effect of too little noise.
 
-At last, noise that every user adds in the ring, under the masks of `secagg`, while some drop out of every round and
-others collude: is what is in the sums still worth ε? Whether a canary can be told in such sums is played for by
-`tacit attack epsilon`.
+Finally, every user adds noise in the ring, under the masks of `secagg`, while some users drop out of every round and
+others collude: do the sums still have the intended ε? `tacit attack epsilon` tests by a game whether such sums reveal a
+canary.
 """
 
 import math
@@ -53,15 +52,15 @@ from tacit.runtime.outcome import Outcome
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 CLEAR = 4.0
-"""Noise is what counts if the excess is so many times that without noise."""
+"""Noise dominates if the excess is at least this many times the excess without noise."""
 STEEP = 0.25
-"""The power of ε with which the excess falls may be off 2 by this much."""
+"""The largest deviation from 2 of the power of 1/ε with which the excess decreases."""
 COMPARED = 3
-"""Rounds that are averaged by both protocols."""
+"""Number of rounds that are averaged by both protocols."""
 
 RING = RiskSetting(None, users=20, steps=20, protocol="secagg")
 DROPPING, ALLOWED, COLLUDERS, WANTED = 0.2, 0.4, 3, 2.0
-"""The chance to drop out of a round, the part that may, how many collude, and ε."""
+"""Dropout probability, allowed fraction of dropouts, number of colluding users, and target ε."""
 
 
 CLEAN = bound_row("no noise")
@@ -94,7 +93,7 @@ def declare_bound(sigma: Sigma, epsilon: float) -> DeclaredRow:
 
 
 def declare_claim(sigma: Sigma, epsilon: float) -> DeclaredRow:
-    """Returns the row of the ε that is claimed, or that ours is calibrated for."""
+    """Declares the row of the claimed ε, or of the one that our noise is calibrated for."""
     if sigma == "paper":
         return claimed_row(f"{SIGMAS[sigma]}, ε = {epsilon:g}", epsilon)
     what = f"least ε of the noise, and ε by the ledger, {SIGMAS[sigma]}, ε = {epsilon:g}"
@@ -102,7 +101,7 @@ def declare_claim(sigma: Sigma, epsilon: float) -> DeclaredRow:
 
 
 def accounted_row(found: RiskRuns) -> Row:
-    """Returns the ε that was accounted for, against the claimed one."""
+    """Returns the accounted ε, compared with the claimed one."""
     setting, worst = found.setting, found.worst
     row = declare_claim(setting.sigma, setting.epsilon or 0.0)
     if setting.sigma == "calibrated":
@@ -120,7 +119,7 @@ def excess_row(found: RiskRuns) -> Row:
 
 
 def falling_row(found: Sequence[RiskRuns], clean: RiskRuns) -> Row:
-    """Returns with which power of ε the excess falls, where noise is what counts."""
+    """Returns the power of ε with which the excess decreases, where noise dominates."""
     clear = [each for each in found if each.excess.mean > CLEAR * clean.excess.mean]
     if len(clear) < 2:
         return FALLING.fail("noise counts for fewer than two ε")
@@ -134,7 +133,7 @@ def falling_row(found: Sequence[RiskRuns], clean: RiskRuns) -> Row:
 
 
 def cheaper_row(calibrated: RiskRuns, paper: RiskRuns) -> Row:
-    """Returns how much less is lost with the paper's noise."""
+    """Returns by how much the excess is smaller with the paper's noise."""
     ratios = [ours / theirs for ours, theirs in zip(calibrated.each, paper.each, strict=True)]
     square = (calibrated.worst.sigma / paper.worst.sigma) ** 2
     return CHEAPER.measure((Estimate.over(ratios), Estimate.certain(square)), "so what is saved is noise")
@@ -149,7 +148,7 @@ def same_row(size: RiskSize, data: Dataset) -> Row:
     models, key = [], None
     for protocol in ("fedavg", "secagg"):
         found = assemble_run(replace(plain, protocol=protocol).scenario(), data=data, secret=REPEATED)
-        # Keys of noise follow from the scenario, and the two scenarios differ in the protocol.
+        # Noise keys depend on the scenario, and the two scenarios differ in the protocol.
         key = found.training.cohort.noise_key = key or found.training.cohort.noise_key
         list(found.rounds())
         models.append(found.training.consensus().tolist())
@@ -161,7 +160,7 @@ def same_row(size: RiskSize, data: Dataset) -> Row:
 
 
 def run_in_ring(setting: RiskSetting, data: Dataset) -> tuple[AssembledRun, list[Outcome | None]]:
-    """Runs Algorithm 1 with noise in the ring, per user, while some drop out; returns what came of each round."""
+    """Runs Algorithm 1 with noise in the ring, per user, with dropouts; returns the outcome of each round."""
     scenario = msgspec.structs.replace(
         setting.scenario(),
         dropout=DROPPING,
@@ -172,13 +171,13 @@ def run_in_ring(setting: RiskSetting, data: Dataset) -> tuple[AssembledRun, list
 
 
 def epsilon_of_sums(noise: SharedNoise, honest: list[int]) -> float:
-    """Returns the ε of sums with the noise of so many honest users in each."""
+    """Returns the ε of sums, given the number of honest users whose noise is in each."""
     rho = math.fsum(replace(noise, honest=each).rho for each in honest)
     return epsilon_of(rho, DELTA, gaussian=False)
 
 
 def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
-    """Returns the ε of sums from which some dropped out and of which others know their part."""
+    """Returns the ε of sums after dropouts, when colluding users know their part of the noise."""
     found, outcomes = run_in_ring(setting, data)
     if found.ledger is None or found.checked is None:
         raise RuntimeError("privacy was asked for")
@@ -205,7 +204,7 @@ def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
 
 
 def charts_of(found: Mapping[Sigma, Sequence[RiskRuns]], clean: RiskRuns) -> list[Chart]:
-    """Returns the excess against the claimed ε with Theorem 4's bounds, and against the ε accounted for."""
+    """Returns the excess against the claimed ε with Theorem 4's bounds, and against the accounted ε."""
     claimed = {}
     for sigma, runs in found.items():
         epsilons = [each.setting.epsilon or 0.0 for each in runs]
@@ -272,13 +271,13 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "K = 1 and E = m here, so that all that is seen are sums with the noise of all users in them",
-        "Theorem 1 counts on one noise vector of variance σ² in the average; Algorithm 1 has σ²/m there",
-        "Theorem 4 has σ² of Theorem 1 in it; beside the calibrated σ its bound is with that one",
+        "K = 1 and E = m here, so only sums that contain the noise of all users are seen.",
+        "Theorem 1 counts on one noise vector of variance σ² in the average. Algorithm 1 has σ²/m there.",
+        "Theorem 4 contains the σ² of Theorem 1. Beside the calibrated σ, its bound is computed with that one.",
     ),
     changed=(
         *CHANGED,
-        f"models of secagg and fedavg are compared after {COMPARED} steps",
-        f"noise in the ring: {RING.users} users, T = {RING.steps} and one run, at either scale",
+        f"Models of secagg and fedavg are compared after {COMPARED} steps.",
+        f"Noise in the ring: {RING.users} users, T = {RING.steps} and one run, at either scale.",
     ),
 )

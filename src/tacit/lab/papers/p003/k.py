@@ -1,17 +1,17 @@
-"""Paper 003, Theorem 4 and Section 5: excess empirical risk against K, the local steps between two averages.
+"""Paper 003, Theorem 4 and Section 5: excess empirical risk against K, the number of local steps between averages.
 
 The paper: a larger K saves communication and costs utility, by at most 16 L (K−1)² G²/(λ² (γ+T)), and Theorem 1 gives
-the same ε whatever K is.
+the same ε for every K.
 
-We take the same T steps with an average after every K of them, among users whose samples are a random part of all
-(i.i.d.) or of two chunks by label each (shards), with Theorem 1's σ for ε = 1 and with calibrated noise. K is at most
-8 L/λ − 1, so that γ and with it all step sizes are the same for each.
+We run the same T steps with an average after every K of them, among users whose samples are a random part of all
+(i.i.d.) or two label-sorted chunks each (shards), with Theorem 1's σ for ε = 1 and with calibrated noise. K is at most
+8 L/λ − 1, so that γ, and with it all step sizes, are the same for each.
 
-**ε.** With K = 1 what is averaged are gradients, and the noise of all is in the sum. With more steps, a user's second
-gradient is taken where its own noise alone has led it, and a sum of models is not a sum of gradients with noise: only
-the user's own noise can be counted on, and ε is accounted for by that. It is at most that; if losses were linear, all
-noise would count still, so that the truth is at least about what it is with K = 1. Calibrated noise is for the former,
-so it is √m times as much with K > 1.
+**ε.** With K = 1 the averaged vectors are gradients, and the sum contains the noise of all users. With more steps, a
+user's second gradient is taken at a point that depends on its own noise only, and a sum of models is not a sum of
+gradients with noise. So only the user's own noise counts for ε, which gives an upper bound. If losses were linear, all
+noise would still count, so the true ε is at least about that of K = 1. Calibrated noise is for the upper bound, so it
+is √m times as large for K > 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,18 +41,18 @@ from tacit.lab.papers.rules import Between, Estimate, NotCompared, SameOrder
 
 KS = (1, 2, 5, 10, 25)
 APART = (1, 5, 25)
-"""K whose order is compared: neighbours in `KS` are too close to be told apart by three runs."""
+"""Values of K whose order is compared. Neighbours in `KS` are too close to be distinguished by three runs."""
 ACCOUNTED = KS[:2]
-"""K for which ε is accounted for; beyond one, it is the same for all."""
+"""Values of K for which ε is computed; it is the same for all K above one."""
 
 
 def declare_bound(split: str, sigma: Sigma) -> DeclaredRow:
-    """Returns the row against Theorem 4; with a larger K its bound is above what θ⁰ loses, whatever the noise."""
+    """Declares the row on Theorem 4's bound. For a larger K the bound exceeds the excess of θ⁰, whatever the noise."""
     return bound_row(f"K = 1, {split}, {SIGMAS[sigma]}")
 
 
 def declare_order(split: str) -> DeclaredRow:
-    """Returns the row on what a larger K costs."""
+    """Declares the row on the cost of a larger K."""
     return DeclaredRow(
         f"excess risk for K = {', '.join(map(str, APART))}, {split}, Theorem 1's σ",
         "a larger K brings utility loss",
@@ -69,7 +69,7 @@ POWER = DeclaredRow(
 
 
 def declare_telling(split: str) -> DeclaredRow:
-    """Returns the row on how far the bound says anything."""
+    """Declares the row on how informative the bound is."""
     return DeclaredRow(
         f"largest K of {', '.join(map(str, KS))} for which Theorem 4's bound is below what θ⁰ loses, {split}",
         None,
@@ -97,7 +97,7 @@ def declare_spent(every: int) -> DeclaredRow:
 
 
 def cost_rows(split: str, found: Sequence[RiskRuns]) -> list[Row]:
-    """Returns what a larger K costs, and how that grows."""
+    """Returns the cost of a larger K, and how it grows."""
     by_k = {each.setting.every: each for each in found}
     accuracy = f"{found[0].accuracy:.1%} right with K = 1, {found[-1].accuracy:.1%} with K = {KS[-1]}"
     rows = [declare_order(split).measure(tuple(by_k[every].excess for every in APART), accuracy)]
@@ -162,10 +162,12 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "the printed bound needs K ≤ 8 L/λ − 1: else γ = K, and the last step of (13) needs λ (γ + 1)/4 for 2 L",
-        "Lemma 3 bounds how far users drift apart by their gradients, and forgets their noise, which drifts too",
-        "(12) leaves the last term of B out, and Lemma 2 has its two cases the wrong way round; Theorem 4 is as meant",
-        "Theorem 1 does not say how ε depends on K; see the rows on ε",
+        "The printed bound needs K ≤ 8 L/λ − 1. Otherwise γ = K, and the last step of (13) needs λ (γ + 1)/4 instead "
+        "of "
+        "2 L.",
+        "Lemma 3 bounds the drift between users by their gradients. It omits their noise, which drifts too.",
+        "(12) omits the last term of B, and Lemma 2 has its two cases in the wrong order. Theorem 4 is as intended.",
+        "Theorem 1 does not state how ε depends on K; see the rows on ε.",
     ),
     changed=CHANGED,
 )

@@ -1,13 +1,13 @@
-"""Paper 003, Lemmas 2 and 3, step by step of Algorithm 1.
+"""Paper 003, Lemmas 2 and 3, checked at each step of Algorithm 1.
 
-Both lemmas are on expectations, over the noise z and over the E users of a sum. At every step of a run the models are
-known, so both sides of each inequality are computed for the next step given these, without sampling: of independent
-noise the variance, and of a mean of E of m users (m−E)/((m−1) E) times the variance between users. What is counted is
-the share of steps at which an inequality fails; the paper says none.
+Both lemmas are about expectations, over the noise z and over the E users of a sum. At every step of a run the models
+are known. So both sides of each inequality are computed for the next step, given these models, without sampling: from
+the variance of independent noise, and, for a mean over E of m users, from (m−E)/((m−1) E) times the variance between
+users. The result is the share of steps at which an inequality fails; by the paper it is 0.
 
-(9) is printed for θ_j^t, which line 4 sets *before* users average. With K = 1 its right side is 0, and the left one is
-not, as soon as gradients differ. Li et al. 2019, whose lemma it is, have the models *after* averaging, θ̄_j^t: both
-readings are counted. Neither (9) nor (10) has the noise in it that drives users apart.
+(9) is printed for θ_j^t, which line 4 sets *before* users average. With K = 1 its right side is 0, but the left side is
+not if gradients differ. Li et al. 2019, who proved the lemma, use the models *after* averaging, θ̄_j^t. Both readings
+are checked. Neither (9) nor (10) contains the noise, which drives users apart.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class LemmaSides:
 
 
 def trace_sides(risk: Risk, sigma: float, every: int, steps: int, seed: int) -> Iterator[LemmaSides]:
-    """Runs Algorithm 1, everybody going on from each average, and yields both sides at every step."""
+    """Runs Algorithm 1, with all users continuing from each average, and yields both sides at every step."""
     rng, users = generator(seed, "lemmas", every), risk.users
     m, d = len(users), len(risk.best)
     mean, gamma = np.zeros((m, d)), theorem_delay(every)
@@ -58,8 +58,8 @@ def trace_sides(risk: Risk, sigma: float, every: int, steps: int, seed: int) -> 
         drift = _spread(mean)
         quiet = mean - eta * slopes
         noise = eta**2 * d * sigma**2
-        # In expectation over the noise of this step: how far users are apart; and, over who is in a sum of E of m, how
-        # far the sum's mean is from that of all.
+        # Expectations over the noise of this step: the distance between users, and, over the choice of E of m users,
+        # the distance of the sum's mean from the mean of all.
         apart = _spread(quiet) + noise * (m - 1) / m
         sampled = (m - SUMMED) / ((m - 1) * SUMMED)
         added = sampled * apart if averages else 0.0
@@ -102,7 +102,7 @@ def declare(name: str, every: int, noise: str, scale: Scale) -> DeclaredRow:
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Traces Algorithm 1 with each K and each noise, among users who hold two chunks by label each."""
+    """Checks Algorithm 1 with each K and each noise, among users with two label-sorted chunks each."""
     progress("principal components", 0.0)
     data = load_components(SAMPLES[scale])
     rows, steps = [], STEPS[scale]
@@ -137,6 +137,9 @@ REPRODUCTION = Reproduction(
     declared=tuple(
         declare(name, every, noise, scale) for scale in SCALES for every in KS for noise in NOISES for name in NAMES
     ),
-    unstated=(*UNSTATED, f"m = {USERS}, E = {SUMMED}, H = G; who goes on from an average: everybody"),
-    changed=("(9) beside its printed form with the models after averaging, as in Li et al. 2019",),
+    unstated=(
+        *UNSTATED,
+        f"m = {USERS}, E = {SUMMED}, H = G. All users continue from an average.",
+    ),
+    changed=("(9): its printed form, and besides it the form with the models after averaging, as in Li et al. 2019.",),
 )

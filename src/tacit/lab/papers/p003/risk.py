@@ -1,15 +1,14 @@
-"""Empirical risk and what is lost of it (paper 003): the least risk there is, Theorem 4's bound, and Algorithm 1.
+"""Empirical risk of paper 003: the minimal risk, the excess risk, Theorem 4's bound, and Algorithm 1.
 
-What is learnt is L2-regularised logistic regression, odd digits against even ones, on the first 20 principal components
-of the images, each sample stretched to length 1. So no sample's gradient is longer than G = 1, nothing is ever clipped,
-and J_j is smooth with L = 1/4 + λ, whatever the samples are. Images are MNIST's where they are at hand, and otherwise
-the small ones that come along.
+The task is L2-regularised logistic regression, odd digits against even ones, on the first 20 principal components of
+the images, with each sample scaled to length 1. So no sample's gradient is longer than G = 1, nothing is ever clipped,
+and J_j is smooth with L = 1/4 + λ for any samples. The images are MNIST's if available, otherwise the bundled digits.
 
-Algorithm 1 is run by `assemble_run` from a scenario: noisy local steps with η_t = 2/(λ (t + γ)), and an average every K
-of them over E users, from which *everybody* goes on. That is what the proof has (Li et al. 2019), and lines 9 to 11 as
-printed do not: there only those who were summed take the average over, and all others keep what they have
-(`run_as_printed`). Averages are those of `fedavg`, which are `secagg`'s bit for bit and take a small part of the time;
-that nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
+Algorithm 1 is run by `assemble_run` from a scenario: noisy local steps with η_t = 2/(λ (t + γ)), and an average over E
+users after every K steps, from which *all* users continue. That is what the proof assumes (Li et al. 2019), and differs
+from lines 9 to 11 as printed, where only the summed users adopt the average (`run_as_printed`). Averages are those of
+`fedavg`, which equal `secagg`'s bit for bit and take much less time. The computed ε assumes that only sums are visible,
+which `secagg` guarantees.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,14 +45,16 @@ Sigma: TypeAlias = Literal["calibrated", "paper"]
 FEATURES = 20
 ODD = (1, 3, 5, 7, 9)
 WHOLE = 2**31
-"""More samples than anybody has: every step is on all of them."""
+"""More samples than any user has: every step uses all samples."""
 UNSTATED = (
-    "the paper has no experiments: what is tried is what its theorems say, on data and a model of our choice",
-    f"the loss: logistic, odd digits against even ones, on {FEATURES} principal components (which are taken to be "
-    f"public) with samples of length 1; MNIST if it is there, and the digits that come along if not",
-    f"G = {LIPSCHITZ:g}, which no sample's gradient exceeds; Theorem 4 wants it of J_j, λ N(θ) included: see the row",
-    f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}; steps are on all samples of a user",
-    "neighbouring data: one sample of one user is replaced",
+    "The paper has no experiments. We test what its theorems state, on data and a model of our choice.",
+    f"Loss: logistic, odd digits against even ones, on {FEATURES} principal components with samples of length 1. The "
+    "components are assumed to be public.",
+    "Data: MNIST if it is installed, and the bundled digits otherwise.",
+    f"G = {LIPSCHITZ:g}, which no gradient of a sample exceeds. Theorem 4 wants it of J_j, λ N(θ) included: see the "
+    "row.",
+    f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}. Each step uses all samples of a user.",
+    "Neighbouring data: one sample of one user is replaced.",
 )
 """Choices that all runs of Algorithm 1 share."""
 CLAIMED = 1.0
@@ -63,7 +64,7 @@ SPLITS = {"i.i.d.": Split(kind="iid"), "shards": Split(kind="shards", per_party=
 
 
 def load_components(samples: int | None) -> Dataset:
-    """Returns what is learnt from, so many samples of it: MNIST if it is there, and digits if not."""
+    """Returns the training data with that many samples: MNIST if it is available, otherwise digits."""
     try:
         data = datasets.load("mnist", download=False)
     except ConfigError:
@@ -107,12 +108,12 @@ class Risk:
 
     @property
     def users(self) -> tuple["Risk", ...]:
-        """J_j of each user."""
+        """The risk J_j of each user."""
         return tuple(Risk(self.x, self.sign, (part,)) for part in self.parts)
 
     @cached_property
     def _samples(self) -> tuple[Floats, Floats]:
-        """y x of each sample, and how much it counts."""
+        """y x of each sample, and its weight."""
         held = np.concatenate(self.parts)
         counts = [np.full(len(part), 1 / (len(self.parts) * len(part))) for part in self.parts]
         return self.x[held] * self.sign[held, np.newaxis], np.concatenate(counts)
@@ -148,23 +149,23 @@ class Risk:
         return self.at(self.best)
 
     def excess(self, theta: NDArray[np.floating]) -> float:
-        """Returns how much more than the least risk a model has."""
+        """Returns the risk of a model minus the minimal risk."""
         return self.at(np.asarray(theta, np.float64)) - self.least
 
     @cached_property
     def gap(self) -> float:
-        """Γ: how much less risk there would be if every user had a model of its own."""
+        """Γ: the reduction of risk if every user had its own model."""
         return self.least - float(np.mean([user.least for user in self.users]))
 
     def steepest(self, *thetas: NDArray[np.floating]) -> float:
-        """Returns the longest ∇J_j of any user at some models."""
+        """Returns the largest length of ∇J_j over users and some models."""
         return max(
             float(np.linalg.norm(user.slope(np.asarray(theta, np.float64)))) for theta in thetas for user in self.users
         )
 
 
 def _wrong(margins: Floats) -> Floats:
-    """Returns 1/(1 + e^margin), by way of tanh, which cannot overflow."""
+    """Returns 1/(1 + e^margin), computed with tanh, which cannot overflow."""
     found: Floats = 0.5 * (1 - np.tanh(0.5 * margins))
     return found
 
@@ -174,10 +175,10 @@ def _wrong(margins: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RiskSize:
-    """How much is run."""
+    """Size of the runs."""
 
     samples: int | None
-    """Of all users together; all there are if None."""
+    """Number of samples of all users together; None for all."""
     steps: int
     """Number of steps T."""
     seeds: int
@@ -186,16 +187,17 @@ class RiskSize:
 
 
 REPEATED = b"for everybody to repeat"
-"""What noise follows from here, where there is nobody to protect."""
+"""Public key of the noise, because there is nobody to protect here."""
 SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 3), "paper": RiskSize(None, 500, 3)}
 _SMALL, _PAPER = SIZES["small"], SIZES["paper"]
 CHANGED = (
-    "averages by fedavg, where Algorithm 1 has secure aggregation; they are secagg's bit for bit, in a small part of "
-    "the time",
-    f"small scale has {_SMALL.samples:,} samples and T = {_SMALL.steps}; paper scale has all samples and T = "
-    f"{_PAPER.steps}",
-    f"m = {_SMALL.users} users and {_SMALL.seeds} runs each, at either scale; the paper has theorems for any m, T and "
-    "number of samples, and states no experiment",
+    "Averages are computed by fedavg, where Algorithm 1 has secure aggregation. They equal those of secagg bit for "
+    "bit, "
+    "in a small part of the time.",
+    f"Small scale has {_SMALL.samples:,} samples and T = {_SMALL.steps}. Paper scale has all samples and T = "
+    f"{_PAPER.steps}.",
+    f"m = {_SMALL.users} users and {_SMALL.seeds} runs each, at either scale. The paper has theorems for any m, T and "
+    "number of samples, and states no experiment.",
 )
 """What all runs of Algorithm 1 change, the sizes of the scales among it."""
 
@@ -205,7 +207,7 @@ class RiskSetting:
     """One run of Algorithm 1."""
 
     epsilon: float | None
-    """What is claimed; None for no noise."""
+    """The claimed ε; None without noise."""
     sigma: Sigma = "calibrated"
     users: int = 20
     """Number of users m."""
@@ -214,13 +216,13 @@ class RiskSetting:
     every: int = 1
     """Steps between two averages, K."""
     summed: int | None = None
-    """Users in a sum, E; all users unless set."""
+    """Number of users in a sum, E; None for all."""
     split: str = "i.i.d."
     protocol: str = "fedavg"
     seed: int = 0
 
     def scenario(self) -> Scenario:
-        """Returns it as it is run. Only those who are asked have to work, and as many are asked as are summed."""
+        """Returns the scenario to run. Only asked users have to train, and as many are asked as are summed."""
         if self.steps % self.every:
             raise ConfigError(f"{self.steps} steps do not end with an average after every {self.every}")
         gamma = theorem_delay(self.every)
@@ -235,7 +237,7 @@ class RiskSetting:
             local=LocalTraining(
                 rate=2 / CONVEXITY, decay="inverse", delay=gamma, count="steps", batch=WHOLE, steps=self.every
             ),
-            # A ring in which no noise is cut off or rounded away, for the paper has none.
+            # A ring in which noise is neither clipped nor rounded away, because the paper has no ring.
             protocol={"name": self.protocol, "bits": 64, "clip": 1024.0, **sampled},
             privacy=None
             if self.epsilon is None
@@ -245,14 +247,14 @@ class RiskSetting:
                 clip=LIPSCHITZ,
                 unit="sample",
                 sigma=self.sigma,
-                against="parties",  # of sums, which is all that a server sees under masks
+                against="parties",  # Protection of sums, because under masks the server sees only sums.
             ),
         )
 
 
 @dataclass(frozen=True)
 class RiskResult:
-    """What came of a run."""
+    """Result of a run."""
 
     setting: RiskSetting
     excess: float
@@ -260,27 +262,27 @@ class RiskResult:
     bound: float
     """Theorem 4's, with the σ that was used."""
     nothing: float
-    """J(θ⁰) − J*: what is lost if nothing is learnt."""
+    """J(θ⁰) − J*: the excess without any training."""
     sigma: float
     spent: float
-    """The ε of whoever spent most, by the ledger."""
+    """The largest ε that a user spent, by the ledger."""
     rho: float
     """Zero-concentrated privacy ρ of the user that spent most."""
     accuracy: float
     steepest: float
-    """The longest ∇J_j at the start and at the end, which Theorem 4 has below G."""
+    """The largest length of ∇J_j at the start and at the end, which Theorem 4 assumes to be below G."""
     heard: float
-    """The excess of the last average, which is all that anybody has if not everybody goes on from it."""
+    """The excess of the last average, which differs from `excess` if not all users continue from it."""
 
     @property
     def exact(self) -> float:
-        """The ε that was spent without anything for safety: the least of that noise."""
+        """The exact ε of the noise, without a safety margin."""
         return exact_epsilon(self.rho)
 
 
 @dataclass(frozen=True)
 class RiskRuns:
-    """What came of one setting, seed by seed: splits, noise and who is summed differ."""
+    """Results of one setting for every seed. Splits, noise and summed users differ."""
 
     runs: tuple[RiskResult, ...]
 
@@ -306,17 +308,17 @@ class RiskRuns:
 
     @property
     def nothing(self) -> float:
-        """What θ⁰ loses, mean over runs."""
+        """The excess of θ⁰, mean over runs."""
         return fmean(run.nothing for run in self.runs)
 
     @property
     def sides(self) -> tuple[Estimate, Estimate, Estimate]:
-        """What θ⁰ loses, the bound, and the excess, as `TellingBound` compares them."""
+        """The excess of θ⁰, the bound, and the excess, in the form that `TellingBound` compares."""
         return Estimate.certain(self.nothing), Estimate.certain(self.bound), self.excess
 
     @property
     def worst(self) -> RiskResult:
-        """The run in which somebody spent most privacy."""
+        """The run in which a user spent most privacy."""
         return max(self.runs, key=lambda run: run.rho)
 
     @property
@@ -332,9 +334,9 @@ class RiskRuns:
 
 @dataclass(frozen=True)
 class TellingBound:
-    """The excess is below Theorem 4's bound; not comparable where the bound is above what θ⁰ loses.
+    """The excess is below Theorem 4's bound; not comparable if the bound is above the excess of θ⁰.
 
-    Such a bound says nothing: whoever learns nothing at all satisfies it.
+    Such a bound is not informative: a model without any training satisfies it.
     """
 
     reason: str = "Theorem 4 is an upper bound; above what θ⁰ loses nothing could break it"
@@ -354,7 +356,7 @@ class TellingBound:
 
 
 def bound_row(which: str) -> DeclaredRow:
-    """Returns the row of a setting that is held against Theorem 4."""
+    """Declares the row of a setting that is compared with Theorem 4."""
     what = f"what θ⁰ loses, Theorem 4's bound, and the excess risk, {which}"
     return DeclaredRow(what, "the third is at most the second", TellingBound(), form=".1e")
 
@@ -377,7 +379,7 @@ ASSUMED = DeclaredRow(
 
 
 def run_algorithm_1(setting: RiskSetting, data: Dataset) -> RiskResult:
-    """Runs Algorithm 1, everybody going on from each average."""
+    """Runs Algorithm 1, with all users continuing from each average."""
     found = assemble_run(setting.scenario(), data=data, secret=REPEATED)
     last = list(found.rounds())[-1]
     theta = found.training.consensus()
@@ -385,7 +387,7 @@ def run_algorithm_1(setting: RiskSetting, data: Dataset) -> RiskResult:
 
 
 def run_as_printed(setting: RiskSetting, data: Dataset) -> RiskResult:
-    """Runs Algorithm 1 with lines 9 to 11 as printed: whoever was not summed goes on from what it has."""
+    """Runs Algorithm 1 with lines 9 to 11 as printed: users that were not summed continue with their own models."""
     found = assemble_run(setting.scenario(), data=data, secret=REPEATED)
     cohort, users = found.training.cohort, range(setting.users)
     rng, summed = generator(setting.seed, "summed"), np.arange(setting.users)
@@ -402,7 +404,7 @@ def run_as_printed(setting: RiskSetting, data: Dataset) -> RiskResult:
 def repeat_runs(
     setting: RiskSetting, data: Dataset, seeds: int, how: Callable[[RiskSetting, Dataset], RiskResult] | None = None
 ) -> RiskRuns:
-    """Runs a setting once a seed."""
+    """Runs a setting once per seed."""
     return RiskRuns(tuple((how or run_algorithm_1)(replace(setting, seed=seed), data) for seed in range(seeds)))
 
 
@@ -435,7 +437,7 @@ def _measure_result(
 
 
 def assumption_row(found: Iterable[RiskRuns]) -> Row:
-    """Returns whether J_j is G-Lipschitz as far as was looked."""
+    """Returns whether J_j is G-Lipschitz at the models that were checked."""
     longest = max(run.steepest for each in found for run in each.runs)
     return ASSUMED.measure(Estimate.certain(longest), "with the gradient of λ N(θ) it could be up to 2 G somewhere")
 

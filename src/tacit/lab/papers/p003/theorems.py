@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 LIPSCHITZ = 1.0
-"""G. With samples of length 1 no gradient of their loss is longer."""
+"""G. With samples of length 1 no gradient of a sample's loss is longer."""
 CONVEXITY = 0.1
 """Strong convexity λ."""
 SMOOTHNESS = 0.25 + CONVEXITY
-"""L. The second derivative of the logistic loss is 1/4 at most."""
+"""L. The second derivative of the logistic loss is at most 1/4."""
 DELTA = 1e-5
 
 
@@ -19,7 +19,7 @@ def theorem_delay(every: int, smoothness: float = SMOOTHNESS, convexity: float =
 
 @dataclass(frozen=True)
 class TheoremConstants:
-    """What Theorem 4 takes for granted, by the paper's letters."""
+    """Constants of Theorem 4, with the paper's symbols."""
 
     gap: float
     """Heterogeneity Γ."""
@@ -36,9 +36,9 @@ class TheoremConstants:
 
 
 def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
-    """Returns Theorem 4's bound on the excess risk after T steps, with an average of E of m users every K.
+    """Returns Theorem 4's bound on the excess risk after T steps, with an average over E of m users after every K.
 
-    The theorem has the σ² of Theorem 1 in it; here it is any.
+    The theorem contains the σ² of Theorem 1; here σ is arbitrary.
     """
     smooth, convex, g = given.smoothness, given.convexity, given.lipschitz
     b = 6 * smooth * given.gap + 8 * (every - 1) ** 2 * g**2 + given.entries * sigma**2
@@ -49,17 +49,17 @@ def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, su
 
 
 def exact_epsilon(rho: float) -> float:
-    """Returns the least ε of Gaussian noise that is ρ-zCDP in all, which is what can refute a claim.
+    """Returns the exact ε of Gaussian noise that is ρ-zCDP in total. Only the exact value can refute a claim.
 
     It is Gaussian differential privacy with μ = √(2 ρ): δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle and Wang 2018).
     """
     from scipy.optimize import brentq
-    from scipy.stats import norm  # takes a second to import
+    from scipy.stats import norm  # Importing it takes a second.
 
     mu = math.sqrt(2 * rho)
 
     def missing(epsilon: float) -> float:
-        # e^ε Φ by logarithms, for e^ε alone may be too large a number.
+        # e^ε Φ is computed with logarithms, because e^ε alone may overflow.
         more = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
         return float(norm.cdf(mu / 2 - epsilon / mu)) - more - DELTA
 

@@ -1,9 +1,9 @@
 """Cost of an exchange between neighbours (paper 004): bytes of the deployed protocols, and by the paper's own rule.
 
-The paper has each node send its selected indices, in Elias gamma code, to every node two hops away, and the indices
-that it masked along with each masked model. In ours, a node tells its neighbours, and each of them passes on to the
-others which of *their own* entries it selected too: δ sets and δ (δ − 1) overlaps a node, however many nodes two hops
-away there are. Seeds take the place of sets under random subsampling, and nothing goes along with masked models.
+In the paper each node sends its selected indices, in Elias gamma code, to every node two hops away, and sends the
+masked indices along with each masked model. In ours, a node sends its selection to its neighbours, and each of them
+forwards to the others which of *their own* entries it selected too: δ sets and δ (δ − 1) overlaps per node, however
+many nodes are two hops away. Under random subsampling seeds replace sets, and nothing is sent along with masked models.
 """
 
 import math
@@ -72,7 +72,7 @@ def measure_exchange(
     """
     rng = generator(seed, "exchange", nodes, degree)
     vectors = [rng.standard_normal(entries, dtype=np.float32) for _ in range(nodes)]
-    # Whom a graph exposes to whom is another question; here bytes are counted.
+    # Exposure by the graph is a different question; only bytes are counted here.
     outcome = aggregate(
         vectors,
         find(protocol),
@@ -89,7 +89,7 @@ def measure_exchange(
 
 
 def second_neighbours(graphs: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Returns |View_2| of each graph, on average over its nodes: who else is a neighbour of a neighbour."""
+    """Returns |View_2| of each graph, averaged over its nodes: the number of other neighbours of neighbours."""
     joined = graphs.astype(np.float32)
     two = joined @ joined > 0
     nodes = graphs.shape[1]
@@ -98,10 +98,10 @@ def second_neighbours(graphs: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def gamma_bytes(alpha: float, entries: int) -> float:
-    """Returns what a random set takes in Elias gamma code on average, if each entry is in it with probability α.
+    """Returns the average size of a random set in Elias gamma code, if each entry is in it with probability α.
 
-    A gap g takes 2⌊log2 g⌋ + 1 bits, two for each power of two from 2 to g; and a gap is 2^k or more if 2^k − 1 entries
-    in a row are not selected.
+    A gap g takes 2⌊log2 g⌋ + 1 bits, two for each power of two from 2 to g. A gap is at least 2^k if 2^k − 1 entries in
+    a row are not selected.
     """
     longer = sum(math.pow(1 - alpha, 2**k - 1) for k in range(1, 40))
     return entries * alpha * (1 + 2 * longer) / 8

@@ -1,21 +1,23 @@
-"""CESAR with the messages and the encoding of paper 004, beside the deployed `cesar`, which sends less and masks more.
+"""CESAR with the messages and the encoding of paper 004. The deployed `cesar` sends less and masks more.
 
-| step | who | sends | to |
-| --- | --- | --- | --- |
-| Algorithm 2 | i | `Prestep`: I_i, as a seed or a set, and seed_ij | every node two hops away, j ∈ View_2(i) |
-| Algorithm 3 | i | `MaskedModel`: I'_ik, and v_i there with the masks of all j ∈ View(k) | each neighbour k |
+| step | sender | message | receivers | | --- | --- | --- | --- | | Algorithm 2 | i | `Prestep`: I_i, as a seed or a
+set, and seed_ij | every node two hops away, j ∈ View_2(i) | | Algorithm 3 | i | `MaskedModel`: I'_ik, and v_i there
+with the masks of all j ∈ View(k) | each neighbour k |
 
 **Encoding.** An entry is a whole number of millionths in 32 bits (Section 4.6.2: "retaining only the first six decimal
-places"). `keep_six_decimals` cuts off the rest before the round, so that nothing is rounded in it.
+places"). `keep_six_decimals` truncates entries before the round, so that nothing is rounded in it.
 
-**Who learns what.** Node k learns the sum of its neighbours' entries, as in `cesar`. The mask of a pair is the same for
-every receiver that they have in common, there is no self mask, and a selection goes to all nodes two hops away, whether
-it overlaps with theirs or not. `tacit.audit` says what follows from it on a graph.
+**Who learns what.** Node k learns the sum of its neighbours' entries, as in `cesar`. A pair uses the same mask for
+every common receiver, there is no self mask, and a selection is sent to all nodes two hops away, whether it overlaps
+with theirs or not. `tacit.audit` computes the consequences on a graph.
 
 **Faults.** None are tolerated, as in the paper (Section 6): without one of the models, masks do not cancel.
 
-**Deviations.** Links are sealed and authenticated, as the paper assumes them. A set is in the shortest of several
-codes, Elias gamma among them. Masks are streams of AES; the paper names no generator.
+**Deviations.** Links are encrypted and authenticated, as the paper assumes. A set is sent in the shortest of several
+codes, which include Elias gamma. Masks are AES streams; the paper names no generator.
+
+**Use.** The protocol goes wherever a name does: `tacit.aggregate(keep_six_decimals(vectors), FAITHFUL, graph="ring",
+share=0.5, allow_leaks=True)`, `tacit.audit(FAITHFUL, parties=8)`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -73,23 +75,24 @@ class FaithfulSettings(CesarSettings, frozen=True, kw_only=True):
     """Settings of `cesar-paper`: those of `cesar`, without noise, and 32 bits."""
 
     def problems(self, parties: Parties) -> list[str]:
-        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        """Returns the reasons, as far as they are visible at once, why settings cannot work for these parties."""
         wrong = [f"the paper's messages have {BITS} bits an entry, not {self.bits}"] if self.bits != BITS else []
         noisy = ["the paper's messages have no noise; leave noise out, or use cesar"] if self.noise else []
         return super().problems(parties) + wrong + noisy
 
     def bind(self, parties: Parties) -> "FaithfulTerms":
-        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        """Returns the terms of the settings for these parties; raises ConfigError with all reasons why there are
+        none."""
         return FaithfulTerms(self, parties, super().bind(parties).graph)
 
 
 @dataclass(frozen=True)
 class FaithfulTerms(CesarTerms):
-    """What the settings of `cesar-paper` mean for some parties."""
+    """Terms of the `cesar-paper` settings for some parties."""
 
     @property
     def summands(self) -> int:
-        """As many as the neighbours of a node: they are added up without a weight."""
+        """The number of neighbours of a node, whose entries are added without weights."""
         return max(self.degrees)
 
     @property
@@ -99,7 +102,7 @@ class FaithfulTerms(CesarTerms):
 
     @property
     def part(self) -> float:
-        """1: entries are encoded as they are."""
+        """1: entries are encoded unchanged."""
         return 1.0
 
     def second_view(self, i: int) -> list[int]:
@@ -119,17 +122,17 @@ class FaithfulTerms(CesarTerms):
         return None
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
-        """Yields nothing: the proofs are for masks that no two receivers have in common."""
+        """Yields nothing: the proofs require that no two receivers have a mask in common."""
         del query
         return iter(())
 
     def fewest_contributors(self, coalition: Collection[Party]) -> int:
-        """Returns 1: there is no noise."""
+        """Returns 1, because there is no noise."""
         del coalition
         return 1
 
     def steps(self, kind: type[Message]) -> range:
-        """Returns one step: nothing is done again."""
+        """Returns one step, because nothing is repeated."""
         del kind
         return range(1)
 
@@ -192,5 +195,5 @@ FAITHFUL = Protocol(
 
 
 def keep_six_decimals(vectors: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
-    """Returns vectors whose entries are cut off after six decimals."""
+    """Returns vectors with entries truncated after six decimals."""
     return [np.trunc(np.asarray(vector, np.float64) * MILLION) / MILLION for vector in vectors]

@@ -1,11 +1,12 @@
-"""Paper 004, Figure 6: in how many random graphs colluding nodes put an honest one at risk, by masking requirement s.
+"""Paper 004, Figure 6: share of random graphs in which colluding nodes put an honest one at risk, by masking
+requirement s.
 
 The paper draws 250,000 random 25-regular graphs of 100 nodes for each s, and counts those in which an honest node is
-"connected to an adversary who has at least s adversarial neighbors". With 15 adversaries that is 1.45 % at s = 9, and
-none from s = 13 on.
+"connected to an adversary who has at least s adversarial neighbors". With 15 adversaries the share is 1.45 % at s = 9,
+and 0 from s = 13 on.
 
-We count the same, and what the count leaves out: two receivers compare their sums. Masks do not prevent that, and it
-breaks Theorem 5, by which k colluding nodes learn nothing if s = k. The code is that of the attack `collusion`.
+We count the same, and what the count misses: two receivers that compare their sums. Masks do not prevent that, and it
+contradicts Theorem 5, by which k colluding nodes learn nothing if s = k. The code is that of the attack `collusion`.
 """
 
 from dataclasses import replace
@@ -28,14 +29,14 @@ from tacit.lab.papers.reproduction import Chart, DeclaredRow, Reproduction, Resu
 from tacit.lab.papers.rules import Estimate, Near, NotCompared, PaperNumber
 
 GIVEN, DRAWN = 0.0145, 250_000
-"""The paper's risk at s = 9, and from how many graphs it is."""
+"""The paper's risk at s = 9, and the number of its graphs."""
 NONE_FROM = 13
 NUMBERS = (5, 10, ADVERSARIES, 20, 25)
 GRAPHS: dict[Scale, int] = {"small": 50_000, "paper": DRAWN}
 SOLVED: dict[Scale, int] = {"small": 1_000, "paper": 10_000}
-"""Graphs in which everything that all adversaries know is solved for honest nodes."""
+"""Number of graphs in which all adversaries' knowledge is solved for honest nodes."""
 PAIRED = (5, 10, ADVERSARIES)
-"""Adversaries of the rows on Theorem 5."""
+"""Numbers of adversaries in the rows on Theorem 5."""
 SOLVING = ((ADVERSARIES, 1, 0.1), (ADVERSARIES, 9, 0.3), (NODES // 2, DEGREE - 1, 1.0))
 """Adversaries, masking requirement and selected fraction of the rows that solve for honest nodes."""
 COUNT = Near(0.5, "half a point: more would accept a third of the paper's own 1.45 %")
@@ -76,14 +77,14 @@ def percent(hits: int, graphs: int) -> Estimate:
 
 
 def paper_rows(wins: NDArray[np.int64], graphs: int) -> list[Row]:
-    """Returns what the paper gives of 15 adversaries, from the graphs at risk by s."""
+    """Returns the paper's values for 15 adversaries, from the graphs at risk by s."""
     most = paper_bound(NODES, DEGREE, ADVERSARIES, NONE_FROM)
     why = {NONE_FROM: f"the expected share is at most {100 * most:.1e} %"}
     return [row.measure(percent(int(wins[s]), graphs), why.get(s, "")) for s, row in ALONE.items()]
 
 
 def pair_rows(at_risk: NDArray[np.int64], graphs: int) -> list[Row]:
-    """Returns what two receivers add, from the graphs at risk by number of adversaries and s."""
+    """Returns the additional risk by two receivers, from the graphs at risk by number of adversaries and s."""
     by_number = dict(zip(NUMBERS, at_risk, strict=True))
     why = "at some index set the sums of two receivers differ by one honest node, whatever the masks"
     rows = [row.measure(percent(int(by_number[ADVERSARIES][s]), graphs), why) for s, row in PAIRS.items()]
@@ -132,11 +133,10 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*ALONE.values(), *PAIRS.values(), *THEOREM.values(), *SOLVABLE.values()),
     unstated=(
-        "which numbers of adversaries are drawn besides 15: 5, 10, 20 and 25",
-        "whether 15 is the number of adversaries or its expectation: exactly 15; sampled one by one with 15 % each, "
-        "the risk at s = 9 would be about 8 %",
+        "Numbers of adversaries besides 15: we run 5, 10, 20 and 25.",
+        "15 adversaries: here exactly 15, not their expectation. If each node were one with 15 %, the risk at s = 9 "
+        "would be "
+        "about 8 %.",
     ),
-    changed=(
-        f"one set of graphs for every s, {GRAPHS['small']:,} of them at small scale; the paper has {DRAWN:,} for each",
-    ),
+    changed=(f"Graphs: one set for every s, {GRAPHS['small']:,} at small scale. The paper has {DRAWN:,} for each.",),
 )

@@ -1,10 +1,10 @@
-"""Learning among neighbours who share some of their entries (paper 004): CESAR beside D-PSGD, on the same work.
+"""Learning among neighbours that share some of their entries (paper 004): CESAR and D-PSGD on the same task.
 
-Both begin with the same model, split and batches, on the same random regular graph. CESAR selects α of the entries, so
-that about β are sent (Equation 1); what part it did send is measured, and D-PSGD then shares that part, as in the paper
-(Section 4.5). Of nodes that do not agree yet there are two ways to say how good they are: the mean over nodes of the
-accuracy of each one's model, and the accuracy of the mean of all models. Both are given, for on shards of labels the
-first hardly differs from that of nodes that learn alone.
+Both start with the same model, split and batches, on the same random regular graph. CESAR selects a fraction α of the
+entries, so that about β are sent (Equation 1). The fraction that it did send is measured, and D-PSGD then shares that
+fraction, as in the paper (Section 4.5). The quality of nodes that do not agree yet has two measures: the mean accuracy
+of the nodes' models, and the accuracy of the mean of all models. Both are reported, because on shards of labels the
+first is hardly better than for nodes that train alone.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from tacit.learn.training.local_work import LocalTraining
 from tacit.vectors.sparsify import alpha_for
 
 Sharing: TypeAlias = Literal["random", "topk", "topk of weights"]
-"""Random subsampling; TopK by change, the paper's own; and TopK by the magnitude of weights."""
+"""Random subsampling; TopK by change, as in the paper's code; and TopK by the magnitude of weights."""
 
 Divided: TypeAlias = Literal["iid", "shards", "owner"]
 
@@ -37,18 +37,18 @@ OPTIONS: dict[Sharing, dict[str, str]] = {
     "topk of weights": {"sparsifier": "topk", "score": "magnitude"},
 }
 CLOSE = 0.5
-"""Points of accuracy by which CESAR may differ from D-PSGD."""
+"""The largest difference in points of accuracy between CESAR and D-PSGD."""
 
 
 @dataclass(frozen=True)
 class NeighbourTask:
-    """What is learnt, by Table 1; but on ratings a whole epoch at a larger rate, where the paper takes one step."""
+    """Learning task by Table 1; on ratings a whole epoch at a larger rate, where the paper takes one step."""
 
     data: str
     model: str
     local: LocalTraining
     per_epoch: int
-    """Rounds in which nodes go through their samples once, among 48."""
+    """Rounds in which nodes pass once over their samples, with 48 nodes."""
 
 
 CIFAR = NeighbourTask("cifar10", "gn-lenet", LocalTraining(rate=0.01, batch=8, steps=6), per_epoch=21)
@@ -57,7 +57,7 @@ MOVIELENS = NeighbourTask("movielens", "factorization", LocalTraining(rate=0.2, 
 
 @dataclass(frozen=True)
 class NeighbourSetting:
-    """On what CESAR and D-PSGD are compared."""
+    """Setting in which CESAR and D-PSGD are compared."""
 
     work: NeighbourTask
     split: Divided
@@ -72,15 +72,15 @@ class NeighbourSetting:
 
     @property
     def alpha(self) -> float:
-        """Which part CESAR selects."""
+        """The fraction that CESAR selects."""
         return alpha_for(self.beta, self.degree)
 
     def scenario(self, protocol: str, share: float, effort: "NeighbourEffort", seed: int) -> Scenario:
-        """Returns what is to be learnt, by a protocol, or by everybody alone."""
+        """Returns the scenario with a protocol, or with every node alone."""
         averaging = {
             "graph": {"kind": "regular", "degree": self.degree, "seed": seed},
             "share": share,
-            # Whom a graph exposes to whom is another question; here it is learnt.
+            # Exposure by the graph is a different question; here only learning is compared.
             "allow_leaks": True,
             **OPTIONS[self.sharing],
         }
@@ -97,7 +97,7 @@ class NeighbourSetting:
 
 @dataclass(frozen=True)
 class NeighbourEffort:
-    """How much is spent on a comparison."""
+    """Amount of work for a comparison."""
 
     nodes: int
     rounds: int
@@ -107,20 +107,20 @@ class NeighbourEffort:
     mean: int
     """Test samples for the mean of all models."""
     last: int
-    """Number of last rounds after which models are tested, on other samples each time. Scores are means over these,
-    because the score of one round on few samples varies much."""
+    """Number of last rounds after which models are tested, each time on other samples. Scores are means over these
+    rounds, because the score of one round on few samples varies much."""
     looks: int = 4
     """Number of earlier tests of the mean of all models, for the chart."""
     workers: int = 1
 
     def look(self, number: int) -> slice | None:
-        """Returns the samples that the mean of all models is tested on after a round, if it is."""
+        """Returns the samples for a test of the mean of all models after a round; None if there is no test."""
         before = self.rounds - self.last
         tested = number > before or number % max(1, before // self.looks) == 0
         return self._part(number, self.mean) if tested else None
 
     def look_at_each(self, number: int) -> slice | None:
-        """Returns the same for every node's model."""
+        """Returns the samples for a test of every node's model; None if there is no test."""
         return self._part(number, self.each) if number > self.rounds - self.last else None
 
     def _part(self, number: int, samples: int) -> slice:
@@ -130,22 +130,22 @@ class NeighbourEffort:
 
 @dataclass(frozen=True)
 class NeighbourResult:
-    """What came of one run. Scores are accuracies in per cent, or root mean squared errors."""
+    """Result of one run. Scores are accuracies in per cent, or root mean squared errors."""
 
     each: float
-    """The mean over nodes."""
+    """Mean score over nodes."""
     mean: float
-    """Of the mean of all models."""
+    """Score of the mean of all models."""
     sent: dict[str, float]
     """Bytes that a node sends in a round, by class."""
     shared: float
-    """Which part of its entries a node sends a neighbour."""
+    """The fraction of its entries that a node sends to a neighbour."""
     line: tuple[tuple[float, float], ...]
     """Scores of the mean of all models, by the number of rounds."""
 
     @property
     def bytes(self) -> float:
-        """All that a node sends in a round."""
+        """All bytes that a node sends in a round."""
         return sum(self.sent.values())
 
 
@@ -153,7 +153,7 @@ class NeighbourResult:
 def train_neighbours(
     setting: NeighbourSetting, effort: NeighbourEffort, protocol: str, share: float, seed: int
 ) -> NeighbourResult:
-    """Trains, and tests what came of it. Kept, for a table and a figure may ask for the same."""
+    """Trains, and tests the result. Cached, because a table and a figure may use the same run."""
     tested = max(effort.each, effort.mean) * effort.last
     data = _data(setting.work.data).subsample(None, tested, generator(seed, "tested"))
     training = assemble_run(setting.scenario(protocol, share, effort, seed), data).training
@@ -176,8 +176,8 @@ def train_neighbours(
 
 
 def train_alone(work: NeighbourTask, split: Divided, effort: NeighbourEffort) -> NeighbourResult:
-    """Trains everybody alone, with the first seed: what of a score comes of no averaging."""
-    # Who is whose neighbour, and what they would share, makes no difference then.
+    """Trains every node alone, with the first seed, to show the score without averaging."""
+    # The graph and the shared fraction make no difference then.
     return train_neighbours(NeighbourSetting(work, split, "random", 3, 0.3), effort, ALONE, 1.0, 0)
 
 
@@ -205,16 +205,16 @@ class CesarComparison:
 
     @property
     def shared(self) -> float:
-        """What part of their entries nodes sent, with either."""
+        """The fraction of their entries that nodes sent, with either protocol."""
         return fmean(run.shared for run in self.cesar)
 
     @property
     def over(self) -> float:
-        """How many times as many bytes CESAR took."""
+        """Ratio of CESAR's bytes to D-PSGD's."""
         return fmean(run.bytes for run in self.cesar) / fmean(run.bytes for run in self.gossip)
 
     def gap(self, of: Literal["each", "mean"]) -> tuple[float, float]:
-        """Returns by how much CESAR's score is higher, over seeds, and the standard error of that."""
+        """Returns the mean difference of CESAR's score over seeds, and its standard error."""
         gaps = [getattr(ours, of) - getattr(theirs, of) for ours, theirs in zip(self.cesar, self.gossip, strict=True)]
         return fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
 
@@ -224,13 +224,13 @@ class CesarComparison:
 
 
 def mean_line(runs: Sequence[NeighbourResult]) -> tuple[list[float], list[float]]:
-    """Returns the scores of the mean of all models against rounds, over runs."""
+    """Returns the scores of the mean of all models against rounds, averaged over runs."""
     places = [at for at, _ in runs[0].line]
     return places, [fmean(run.line[place][1] for run in runs) for place in range(len(places))]
 
 
 def compare_with_dpsgd(setting: NeighbourSetting, effort: NeighbourEffort, progress: Progress) -> CesarComparison:
-    """Trains with CESAR, and then with D-PSGD at the share that CESAR came to."""
+    """Trains with CESAR, and then with D-PSGD at the fraction that CESAR sent."""
     runs: dict[str, list[NeighbourResult]] = {"cesar": [], "gossip": []}
     share = setting.alpha
     for protocol, found in runs.items():
@@ -243,11 +243,11 @@ def compare_with_dpsgd(setting: NeighbourSetting, effort: NeighbourEffort, progr
 
 
 def ratio_by_rule(sharing: Sharing, degree: int, alpha: float, shared: float, second: float) -> float:
-    """Returns how many times as many bytes CESAR takes as D-PSGD, by the paper's own rule (Section 4.6.1).
+    """Returns the ratio of CESAR's bytes to D-PSGD's by the paper's own rule (Section 4.6.1).
 
-    Sets are in Elias gamma code. With TopK both send the set of entries along with each model, and CESAR the set that
-    it selected to every node two hops away before. With random subsampling D-PSGD sends a seed instead, and CESAR a
-    set along with each model, for no seed gives the overlap of several.
+    Sets are in Elias gamma code. With TopK both send the set of entries with each model, and CESAR first sends its
+    selected set to every node two hops away. With random subsampling D-PSGD sends a seed instead, and CESAR a set with
+    each model, because no seed describes the overlap of several.
     """
     values, told = degree * ELEMENT * shared, degree * gamma_bytes(shared, 1)
     if sharing == "random":

@@ -1,8 +1,8 @@
-"""Paper 004, Table 3 and Figure 3 on the paper's own 48 nodes, with 30 and 50 % of the entries shared.
+"""Paper 004, Table 3 and Figure 3 with the paper's own 48 nodes, and 30 and 50 % of the entries shared.
 
-`004-table3` and `004-fig3` train fewer nodes for longer, with 30 % shared. Here the graph has the paper's size and 50 %
-are shared as well. A few rounds are enough for the share that is sent and for the bytes, which are compared. They are
-not enough to learn, so the accuracy is shown beside the paper's and not compared.
+`004-table3` and `004-fig3` train fewer nodes for longer, with 30 % shared. Here the graph has the paper's size, and 50
+% are shared as well. A few rounds are enough to compare the sent fraction and the bytes. They are not enough to learn,
+so the accuracy is shown next to the paper's and not compared.
 """
 
 from statistics import fmean
@@ -33,7 +33,7 @@ SETTINGS = (
     NeighbourSetting(CIFAR, "shards", "random", 6, 0.3),
 )
 PAPER_ROUNDS = 12_000
-"""Rounds that the table's GB of D-PSGD stand for, about: see `004-table3`."""
+"""Approximate number of rounds behind the table's GB of D-PSGD (see `004-table3`)."""
 
 
 def printed_ratio(setting: NeighbourSetting) -> float:
@@ -80,13 +80,13 @@ def declare_deployed(setting: NeighbourSetting) -> DeclaredRow:
 
 
 def declare_accuracy(setting: NeighbourSetting) -> DeclaredRow:
-    """Returns the row of the accuracy, which a few rounds cannot tell."""
+    """Declares the row of the accuracy, which a few rounds cannot determine."""
     paper = None
     if setting.sharing == "topk":
         cesar, gossip = TOPK[setting.degree, setting.beta][1:3]
         paper = PaperNumber(cesar - gossip, rounding=0.01, runs=5)
     reason = f"the paper has about {PAPER_ROUNDS:,} rounds; nothing is learnt yet in those of small scale"
-    what = f"CESAR less D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
+    what = f"CESAR minus D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
     return DeclaredRow(what, paper, NotCompared(reason), "points", "+.2f")
 
 
@@ -130,13 +130,14 @@ REPRODUCTION = Reproduction(
         for setting in SETTINGS
         for declare in (declare_share, declare_rule, declare_deployed, declare_accuracy)
     ),
-    unstated=("rows of random subsampling are missing in our copy; what the text says of them is in their place",),
+    unstated=("Rows of random subsampling are missing in our copy of the paper. We use what its text says of them.",),
     changed=(
-        f"small scale has {_SMALL.rounds} rounds and {_SMALL.seeds} seeds, paper scale {_PAPER.rounds} rounds and "
-        f"{_PAPER.seeds} seeds; the paper has about {PAPER_ROUNDS:,} rounds and 5 seeds",
-        f"accuracy at small scale is that on {_SMALL.each} test samples after the last round; the paper has the best "
-        "of all epochs on 10,000",
-        "CIFAR-10 alone: of Figure 3, MovieLens and CelebA are not here",
+        f"Small scale has {_SMALL.rounds} rounds and {_SMALL.seeds} seeds; paper scale has {_PAPER.rounds} and "
+        f"{_PAPER.seeds}. The paper has about {PAPER_ROUNDS:,} rounds and 5 seeds.",
+        f"Accuracy at small scale: on {_SMALL.each} test samples after the last round. The paper has the best of all "
+        "epochs "
+        "on 10,000.",
+        "Data: CIFAR-10 only. MovieLens and CelebA of Figure 3 are not run here.",
     ),
     extras=("torch",),
     data=("cifar10",),

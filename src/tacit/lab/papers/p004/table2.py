@@ -1,9 +1,9 @@
-"""Paper 004, Table 2 and Figure 2: what fraction α to select so that a fraction β is sent, by degree of the receiver.
+"""Paper 004, Table 2 and Figure 2: the fraction α to select so that a fraction β is sent, by the receiver's degree.
 
 By Equation (1), β = α (1 − (1 − α)^(δ−1)) with random subsampling: an entry is sent only if another neighbour of the
-receiver selected it too. The table inverts it for β of 30 and 50 % and degrees 3 and 6; the figure draws it. Section
+receiver selected it too. The table inverts this for β of 30 and 50 % and degrees 3 and 6; the figure draws it. Section
 4.6.2 adds that what 48 nodes sent is "practically the same as our theoretical model predicts". We invert the formula,
-draw it, and have 48 nodes run the deployed protocol with these α on vectors as long as the paper's model.
+draw it, and let 48 nodes run the deployed protocol with these α on vectors as long as the paper's model.
 """
 
 from tacit.core.progress import Progress
@@ -16,9 +16,9 @@ TABLE = {(0.3, 3): 43.83, (0.3, 6): 34.22, (0.5, 3): 59.70, (0.5, 6): 51.39}
 """Fraction α in per cent, by β and degree."""
 NODES = 48
 DEGREES = (2, 3, 4, 6, 10, 20)
-"""Of the lines of Figure 2."""
+"""Degrees of the lines of Figure 2."""
 ROUNDS: dict[Scale, int] = {"small": 3, "paper": 5}
-"""How many rounds are run for each α; the paper averages over 5 runs."""
+"""Number of rounds for each α; the paper averages over 5 runs."""
 
 
 INVERTED = {
@@ -42,12 +42,12 @@ SENT = {
 
 
 def inversion_rows() -> list[Row]:
-    """Returns the table, inverted anew."""
+    """Returns the table, with our own inversion."""
     return [row.measure(Estimate.certain(100 * alpha_for(*key))) for key, row in INVERTED.items()]
 
 
 def sent_row(wanted: float, degree: int, entries: int, rounds: int) -> Row:
-    """Returns what part of their entries nodes send each other when they select α of them."""
+    """Returns the fraction of entries that nodes send to each other when they select α of them."""
     alpha = alpha_for(wanted, degree)
     shared = [
         100 * measure_exchange("cesar", NODES, degree, entries, share=alpha, sparsifier="random", seed=seed).shared
@@ -57,7 +57,7 @@ def sent_row(wanted: float, degree: int, entries: int, rounds: int) -> Row:
 
 
 def figure2() -> Chart:
-    """Returns β against α, a line for each degree."""
+    """Returns β against α, with one line per degree."""
     alphas = [i / 50 for i in range(1, 51)]
     lines = {f"degree {degree}": (alphas, [beta(alpha, degree) for alpha in alphas]) for degree in DEGREES}
     lines["β = α"] = (alphas, alphas)
@@ -89,9 +89,9 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*INVERTED.values(), *SENT.values()),
     unstated=(
-        "which degrees Figure 2 draws besides 3 and 6: 2, 4, 10 and 20",
-        "what was sent with random subsampling, in figures: the rows of Table 3 are all of TopK, by their overhead",
-        "what is selected from: normal vectors here, which makes no difference to random subsampling",
+        "Degrees of Figure 2 besides 3 and 6: we run 2, 4, 10 and 20.",
+        "Entries sent with random subsampling: Table 3 has only rows of TopK, by their overhead.",
+        "Entries selected from: normal vectors here, which makes no difference to random subsampling.",
     ),
-    changed=("sent: one round for each of 3 seeds, 5 at paper scale; the paper has whole trainings",),
+    changed=("Entries sent: one round for each of 3 seeds, 5 at paper scale. The paper measures whole trainings.",),
 )

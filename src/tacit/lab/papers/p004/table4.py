@@ -1,11 +1,12 @@
-"""Paper 004, Table 4 and Figure 5: what the prestep of CESAR takes, by the degree of the graph.
+"""Paper 004, Table 4 and Figure 5: cost of CESAR's prestep by the degree of the graph.
 
-96 nodes in random k-regular graphs, k = 3, 6, 9, 12, select 40 % by TopK. The paper gives the gigabytes of the prestep
-a node in a whole training, the average number of nodes two hops away, and the quotient, which hardly changes: the
-prestep grows with the second-degree neighbourhood, and not with the square of the degree as Section 3.4.3 bounds it.
+96 nodes in random k-regular graphs, k = 3, 6, 9, 12, select 40 % by TopK. The paper reports the gigabytes of the
+prestep per node in a whole training, the average number of nodes two hops away, and the ratio, which hardly changes:
+the prestep grows with the second-degree neighbourhood, and not with the square of the degree, which is the bound in
+Section 3.4.3.
 
-We count nodes two hops away in many random graphs; compute what the paper's rule takes, a set in Elias gamma code to
-each of them; and measure what the deployed protocol takes, which lets the common neighbour pass selections on.
+We count nodes two hops away in many random graphs; compute the cost by the paper's rule, a set in Elias gamma code to
+each of them; and measure the cost of the deployed protocol, in which the common neighbour forwards selections.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from tacit.learn.random_streams import generator
 
 NODES, SHARE = 96, 0.4
 TABLE = {3: (0.63, 5.93, 0.1064), 6: (2.77, 26.87, 0.1031), 9: (5.49, 53.48, 0.1027), 12: (7.77, 75.16, 0.1034)}
-"""By degree: GB of the prestep, nodes two hops away, GB for each of them."""
+"""By degree: GB of the prestep, number of nodes two hops away, GB for each of them."""
 EPOCHS = 400
 ROUNDS = EPOCHS * PER_EPOCH
 RUNS = 5
@@ -40,7 +41,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class DegreeCosts:
-    """What there is to say of one degree."""
+    """Costs at one degree."""
 
     degree: int
     second: float
@@ -61,7 +62,7 @@ class DegreeCosts:
 
 
 def measure_degree(degree: int, graphs: int) -> DegreeCosts:
-    """Returns what the prestep takes at one degree."""
+    """Returns the costs of the prestep at one degree."""
     counts = second_neighbours(regular_graphs(NODES, degree, graphs, generator(degree, "table 4")))
     measured = measure_exchange("cesar", NODES, degree, MODEL, share=SHARE, sparsifier="topk", seed=degree)
     return DegreeCosts(degree, float(counts.mean()), float(counts.std()), measured)
@@ -160,15 +161,19 @@ REPRODUCTION = Reproduction(
         *GROWTH.values(),
     ),
     unstated=(
-        f"how long the training was: {EPOCHS} epochs of {PER_EPOCH} rounds, for which a set in gamma code to each node "
-        f"two hops away takes what the table says; of the rows that follow from it, only how they change is evidence",
-        "what TopK selects from: independent normal vectors here, whose sets are as good as random; those of models in "
-        "training may overlap more and code shorter",
-        "whether nodes two hops away have a link: the paper counts as if they had, and twice as much where they have "
-        "not; ours need none",
+        f"Length of the training: {EPOCHS} epochs of {PER_EPOCH} rounds. With that, one set in gamma code to each "
+        "node two "
+        "hops away takes the bytes in the table. Of the rows that follow from it, only their changes are evidence.",
+        "Vectors that TopK selects from: independent normal ones here, whose sets are as good as random. Sets of "
+        "models in "
+        "training may overlap more and have shorter codes.",
+        "Links between nodes two hops apart: the paper counts as if there were one, and twice as much where there is "
+        "none. "
+        "Tacit needs none.",
     ),
     changed=(
-        "one round of the deployed protocol with one seed, times the rounds of a training; the paper measures whole "
-        "trainings. Bytes are taken as certain: they are sums over millions of entries",
+        "One round of the deployed protocol with one seed, times the rounds of a training. The paper measures whole "
+        "trainings.",
+        "Bytes are taken as exact: they are sums over millions of entries.",
     ),
 )

@@ -1,11 +1,11 @@
-"""Paper 004, Table 5 and Figure 7: what CESAR takes, by the number of nodes.
+"""Paper 004, Table 5 and Figure 7: cost of CESAR by the number of nodes.
 
-48, 96, 192 and 288 nodes in random 5-regular graphs train on CIFAR-10. The paper gives the gigabytes of parameters a
-node in a whole training, which do not change, and those of the overhead, which grow slightly with the nodes: in a small
-graph neighbours share neighbours, and there are fewer nodes two hops away to send selections to.
+48, 96, 192 and 288 nodes in random 5-regular graphs train on CIFAR-10. The paper reports the gigabytes of parameters
+per node in a whole training, which do not change, and those of the overhead, which grow slightly with the number of
+nodes: in a small graph neighbours have more neighbours in common, so there are fewer nodes two hops away.
 
-We measure rounds of the deployed protocol, TopK and random, and beside them plain gossip (D-PSGD) at the same share;
-and compute the overhead by the paper's rule, a set in Elias gamma code to each node two hops away.
+We measure rounds of the deployed protocol, with TopK and random subsampling, and plain gossip (D-PSGD) with the same
+shared fraction. We compute the overhead by the paper's rule, a set in Elias gamma code to each node two hops away.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ DEGREE, SHARED = 5, 0.5
 TABLE = {48: (9.07, 2.25), 96: (9.07, 2.39), 192: (9.06, 2.48), 288: (9.05, 2.49)}
 """By nodes: GB of parameters, and of the overhead."""
 OVER: dict[Sparsifier, str] = {"topk": "1.12 to 1.35", "random": "1.07 to 1.11"}
-"""Bytes of CESAR over those of D-PSGD, at degrees 3 and 6 (Section 4.6.2)."""
+"""Ratio of CESAR's bytes to those of D-PSGD, at degrees 3 and 6 (Section 4.6.2)."""
 EPOCHS = 480
 ROUNDS = EPOCHS * PER_EPOCH
 GRAPHS: dict[Scale, int] = {"small": 100, "paper": 1000}
@@ -41,14 +41,14 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class NodeCosts:
-    """What there is to say of one number of nodes."""
+    """Costs with one number of nodes."""
 
     nodes: int
     second: float
-    """Nodes two hops away, over many random graphs."""
+    """Number of nodes two hops away, over many random graphs."""
     cesar: Mapping[Sparsifier, ExchangeCost]
     gossip: Mapping[Sparsifier, ExchangeCost]
-    """With the share that CESAR sends."""
+    """Costs of gossip with the fraction that CESAR sends."""
 
     @property
     def topk(self) -> ExchangeCost:
@@ -56,7 +56,7 @@ class NodeCosts:
         return self.cesar["topk"]
 
     def over(self, sparsifier: Sparsifier) -> float:
-        """Returns how many times as many bytes CESAR takes as gossip."""
+        """Returns the ratio of CESAR's bytes to those of gossip."""
         return self.cesar[sparsifier].total / self.gossip[sparsifier].total
 
     @property
@@ -71,7 +71,7 @@ def whole_training(spent: float) -> float:
 
 
 def measure_nodes(nodes: int, graphs: int) -> NodeCosts:
-    """Returns what rounds take among so many nodes."""
+    """Returns the costs of rounds among that many nodes."""
     alpha = alpha_for(SHARED, DEGREE)
     counts = second_neighbours(regular_graphs(nodes, DEGREE, graphs, generator(nodes, "table 5")))
     cesar: dict[Sparsifier, ExchangeCost] = {}
@@ -142,7 +142,7 @@ def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
 
 
 def charts_of(table: Sequence[NodeCosts]) -> tuple[Chart, ...]:
-    """Returns Figure 7, of the overhead alone: the parameters are a line that does not move."""
+    """Returns Figure 7 for the overhead alone, because the line of the parameters is constant."""
     nodes = [each.nodes for each in table]
     lines = {
         "paper": (nodes, [TABLE[each.nodes][1] for each in table]),
@@ -175,14 +175,17 @@ REPRODUCTION = Reproduction(
         *RATIO.values(),
     ),
     unstated=(
-        f"what share is sent, and how long the training was: {SHARED:.0%}, as in Table 2, and {EPOCHS} epochs of "
-        f"{PER_EPOCH} rounds, for which parameters are {DEGREE * SHARED * MODEL * ELEMENT * ROUNDS / GB:.2f} GB as "
-        f"they are in the paper; that the overhead comes out without being fitted speaks for this choice",
-        "how entries are selected: TopK, for with random subsampling seeds are sent and there is hardly any overhead",
-        "what TopK selects from: independent normal vectors here, whose sets are as good as random",
+        f"Share that is sent: {SHARED:.0%}, as in Table 2. Length of the training: {EPOCHS} epochs of {PER_EPOCH} "
+        "rounds.",
+        f"With both, parameters take {DEGREE * SHARED * MODEL * ELEMENT * ROUNDS / GB:.2f} GB as in the paper. The "
+        "overhead "
+        "was not fitted and comes out too, which supports this choice.",
+        "Selection of entries: TopK. With random subsampling, seeds are sent and there is hardly any overhead.",
+        "Vectors that TopK selects from: independent normal ones here, whose sets are as good as random.",
     ),
     changed=(
-        "one round of the deployed protocol with one seed, times the rounds of a training; the paper measures whole "
-        "trainings. Bytes are taken as certain: they are sums over millions of entries",
+        "One round of the deployed protocol with one seed, times the rounds of a training. The paper measures whole "
+        "trainings.",
+        "Bytes are taken as exact: they are sums over millions of entries.",
     ),
 )
