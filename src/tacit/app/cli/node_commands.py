@@ -150,9 +150,9 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
 )
 def relay(
     federation: File,
-    me: Annotated[str | None, Choice(help="Which relay this is, if the roster has several.")] = None,
+    me: Annotated[str | None, Choice(help="Which relay this is (default: the only one on the roster).")] = None,
     identity: Identity = None,
-    megabytes: Annotated[int, Choice(help="Pass no longer messages on; 1024 unless set.", min=1)] = 1024,
+    megabytes: Annotated[int, Choice(help="Longest message to pass on, in megabytes (default: 1024).", min=1)] = 1024,
     log_json: LogJson = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
