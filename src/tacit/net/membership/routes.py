@@ -4,7 +4,7 @@ A party without an address only dials out. Two parties can connect if one of the
 a relay of the roster carries their messages, or a party with an address that is a peer of both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tacit.core.suite import SERVER, Party
@@ -37,15 +37,14 @@ def list_listeners(roster: "RosterFile", me: Party) -> tuple[Party, ...] | None:
     return (*peers, *(card.name for card in roster.relays if SERVER not in peers))
 
 
-def find_separated(roster: "RosterFile") -> Sequence[tuple[Party, Party]]:
-    """Returns the pairs of peers that have no way to exchange messages."""
-    return [
-        (one, other)
-        for one in roster.names
-        if not roster.address_of(one)
-        for other in roster.terms.peers(one)
-        if one < other and not roster.address_of(other) and not list_relays(roster, one, other)
-    ]
+def find_separated(roster: "RosterFile") -> Iterator[tuple[Party, Party]]:
+    """Yields the pairs of peers that have no way to exchange messages."""
+    for one in roster.names:
+        if roster.relays or roster.address_of(one):
+            continue
+        for other in roster.terms.peers(one):
+            if one < other and not roster.address_of(other) and not list_relays(roster, one, other):
+                yield one, other
 
 
 def _can_connect(roster: "RosterFile", one: Party, other: Party) -> bool:
