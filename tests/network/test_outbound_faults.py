@@ -19,7 +19,7 @@ CASES = {
     "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}},
     "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}},
 }
-ROUNDS = {"secagg": 3, "pushsum": 12}
+ROUNDS = {"secagg": 4, "pushsum": 14}
 """Rounds for each fault: those of pushsum are short."""
 
 
