@@ -187,6 +187,10 @@ def node(
     folder: Annotated[
         str | None, Choice(help="Where to write; NAME.run beside the roster unless set.", envvar="TACIT_FOLDER")
     ] = None,
+    journal: Annotated[
+        str | None,
+        Choice(help="Where its rounds are kept; NAME.rounds beside the roster unless set.", envvar="TACIT_JOURNAL"),
+    ] = None,
     metrics: MetricsAt = None,
     ledger: LedgerFile = None,
     same_people: SamePeople = False,
@@ -203,6 +207,7 @@ def node(
         federation: the roster.
         identity: the file with the party's keys.
         folder: where to write.
+        journal: where its rounds are kept.
         metrics: host:port to serve metrics at.
         ledger: the file with what the party's data have spent.
         same_people: says that changed data are of the same people.
@@ -219,7 +224,8 @@ def node(
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
     people = _read_people(same_people, new_people)
-    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics, "ledger": ledger}
+    places = {"federation": federation, "identity": identity, "folder": folder, "journal": journal}
+    given = places | {"metrics": metrics, "ledger": ledger}
     options = [
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
@@ -239,6 +245,7 @@ def node(
                 me,
                 identity=identity,
                 folder=folder,
+                journal=journal,
                 metrics=metrics,
                 ledger=ledger,
                 people=people,

@@ -265,6 +265,7 @@ def take_part(
     *,
     identity: str | Path | None = None,
     folder: str | Path | None = None,
+    journal: str | Path | None = None,
     metrics: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
@@ -281,6 +282,7 @@ def take_part(
         me: Name of this party.
         identity: File of its keys. Default: NAME.identity in the folder of the roster.
         folder: Folder for results. Default: NAME.run in the folder of the roster.
+        journal: Folder of its rounds. Default: NAME.rounds in the folder of the roster.
         metrics: Address at which metrics are served; None for none.
         data: Samples instead of those in the scenario's `data.folder`, or of this party's part of a named set.
         model: Model instead of the one that the scenario names, such as a PyTorch module.
@@ -322,7 +324,7 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(path, me, identity=identity, metrics=metrics) as peer:
+    with join(path, me, identity=identity, folder=journal, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
