@@ -112,7 +112,10 @@ def audit_app(
         raise ConfigError(problems)
     app = App.load(Path(folder))
     try:
-        return _audit_loaded(app, Facts(overrides), dropout)
+        found = _audit_loaded(app, Facts(overrides), dropout)
+        if names := app.find_flower_noise():
+            found.findings.append(Remark.of(AppCode.FLOWER_NOISE_IGNORED, names=names))
+        return found
     except RecursionError:
         raise ConfigError(f"the source of {app.name} is nested too deep to be read") from None
 
@@ -151,6 +154,7 @@ def _audit_secagg(
     clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST))
     weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST))
     app.check_mod(facts, MODS[workflow])
+    app.check_metrics(facts)
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
     # A round continues while a threshold of everybody's shares is left, and all have the same number.
     settings["fewest"] = -(-sampled * threshold // shares)
@@ -166,6 +170,7 @@ def _audit_secagg(
         findings.append(Remark.of(AppCode.GRAPH_CAN_SPLIT, shares=shares))
     if not start.has_initial_model:
         findings.append(Remark.of(AppCode.INITIAL_MODEL_REQUEST, certain=start.has_initial_model is False))
+    findings.append(Remark.of(AppCode.METRICS_SEEN))
     findings.append(Remark.of(AppCode.KEYS_NOT_SIGNED))
     if dropout:
         findings.append(Remark.of(AppCode.RETURN_DELAYED))
@@ -202,7 +207,7 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
     if sampled < scope.terms.fewest_present:
         raise ConfigError(
             f"no round can end: the strategy asks {sampled} of {nodes} nodes, and {protocol} needs "
-            f"{scope.terms.fewest_present}; have it ask all, and set participation on the roster"
+            f"{scope.terms.fewest_present}; try: have it ask all, and set participation on the roster"
         )
     reports = _report_each(scope)
     findings = [Remark.of(AppCode.MESSAGES_CARRIED)]
@@ -256,7 +261,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     unset = ValueOrigin(OriginCode.NOT_IN_APP, name="parties")
     nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
-        raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
+        raise ConfigError(f"{nodes} nodes are too many to analyse; try: ask about at most {MOST_NODES}: --parties")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0)
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes
