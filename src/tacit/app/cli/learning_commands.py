@@ -175,6 +175,12 @@ class _StoppedSoftly(Exception):
     """A training party stops after a round because it was asked to."""
 
 
+Journal = Annotated[
+    str | None,
+    Choice(help="Where its rounds are kept (default: NAME.rounds beside the roster).", envvar="TACIT_JOURNAL"),
+]
+
+
 @machines.command(
     help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
@@ -190,10 +196,7 @@ def node(
     folder: Annotated[
         str | None, Choice(help="Where to write (default: NAME.run beside the roster).", envvar="TACIT_FOLDER")
     ] = None,
-    journal: Annotated[
-        str | None,
-        Choice(help="Where its rounds are kept; NAME.rounds beside the roster unless set.", envvar="TACIT_JOURNAL"),
-    ] = None,
+    journal: Journal = None,
     metrics: MetricsAt = None,
     ledger: LedgerFile = None,
     same_people: SamePeople = False,

@@ -332,16 +332,22 @@ def take_part(
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
-        if not history and not learner.stopped and learner.number < scenario.rounds:
-            raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; try: "
-                "ask them, and begin a new session (tacit roster renew)"
-            )
+        _check_history(learner, history, me)
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         run.write_model()
     return run
+
+
+def _check_history(learner: Learner, history: list[Metrics], me: Party) -> None:
+    """Raises TransportError if the other parties ended without this one."""
+    rounds = learner.scenario.rounds
+    if not history and not learner.stopped and learner.number < rounds:
+        raise TransportError(
+            f"the others are at round {learner.peer.rounds} of {rounds}, and {me} heard no average; try: "
+            "ask them, and begin a new session (tacit roster renew)"
+        )
 
 
 def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
