@@ -60,9 +60,7 @@ def render(found: list[Finding]) -> Group:
     table = make_table("check", "", "party", "finding")
     for each in found:
         table.add_row(each.code, each.level.value, each.party, Text(each.text))
-    lines = [
-        Text(f"{each.party or 'here'}, {each.code}: {each.text}\ntry: {each.remedy}") for each in found if each.remedy
-    ]
+    lines = [Text(f"{each.code} {each.party}".rstrip() + f"\ntry: {each.remedy}") for each in found if each.remedy]
     failed = sum(each.level is Level.FAILED for each in found)
     summary = f"{failed} of {len(found)} checks failed." if failed else f"No failure in {len(found)} checks."
     return Group(table, Text(""), *lines, Text(summary))
