@@ -53,7 +53,8 @@ def solve_exactly(forms: Sequence[Form], wanted: Sequence[Unknown]) -> dict[Unkn
                 if factors is not None and _is_alone(combine_forms(forms, factors), unknown):
                     found[unknown] = factors
             kept = [place for place, unknown in enumerate(left) if unknown not in found]
-            left, residues, solution = ([each[place] for place in kept] for each in (left, residues, solution))
+            left = [left[place] for place in kept]
+            residues, solution = ([each[place] for place in kept] for each in (residues, solution))
         residues = _lift(residues, product, solution, prime)
         product, used = product * prime, used + 1
     return found

@@ -5,13 +5,14 @@ sealed and scheduled by the same code as in a real run. A `World` stores what ea
 derives from it what a coalition knows (`tacit.auditing.engine.views`).
 """
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tacit.auditing.symbolic.forms import Form, NonlinearUse, unknowns
+from tacit.auditing.symbolic.forms import Form, NonlinearUse, Unknown, unknowns
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.messages import sealed_length
@@ -139,11 +140,14 @@ class World:
         self._tokens: dict[type[Meaning], dict[tuple[Any, ...], bytes]] = defaultdict(dict)
         self._bulk: list[Sealed | Tag | ShareBlock] = []
         """The box, the tag, or the shares to which each number belongs."""
+        self._lengths = array("L")
+        """The length of the token with each number."""
         self._numbers: dict[type[Sealed | Tag], dict[tuple[Any, ...], int]] = {Sealed: {}, Tag: {}}
         self._shared: dict[tuple[bytes, int], list[ShareBlock]] = defaultdict(list)
         self.masked: dict[bytes, int] = {}
         """Number of entries to which each seed was expanded."""
         self._masks: dict[bytes, Vector] = {}
+        self._mask_unknowns: dict[bytes, list[Unknown]] = defaultdict(list)
         self._made: dict[Party, list[bytes]] = defaultdict(list)
         self._agreed: dict[bytes, list[bytes]] = defaultdict(list)
         self._identities: dict[Party, bytes] = {}
@@ -163,7 +167,7 @@ class World:
         if isinstance(meaning, Made):
             self._made[meaning.by].append(token)
         elif isinstance(meaning, Agreed):
-            for public in meaning.between:
+            for public in dict.fromkeys(parts[:2]):
                 private = self._meanings[public]
                 if isinstance(private, Public):
                     self._agreed[private.of].append(token)
@@ -171,20 +175,27 @@ class World:
 
     def box(self, key: bytes, plaintext: bytes, context: bytes) -> bytes:
         """Returns the token of a sealed box."""
-        number = self._number(Sealed, (key, plaintext, context))
-        return (BULK_STEM + number.to_bytes(8)).ljust(sealed_length(len(plaintext)), b"\0")
+        number = self._numbers[Sealed].get((key, plaintext, context))
+        if number is None:
+            number = self._add(Sealed(key, plaintext, context), sealed_length(len(plaintext)))
+        return (BULK_STEM + number.to_bytes(8)).ljust(self._lengths[number], b"\0")
 
     def tag(self, key: bytes, statement: bytes) -> bytes:
         """Returns the token of a tag."""
-        return BULK_STEM + self._number(Tag, (key, statement)).to_bytes(8)
-
-    def _number(self, kind: type[Sealed | Tag], parts: tuple[bytes, ...]) -> int:
-        numbers = self._numbers[kind]
-        number = numbers.get(parts)
+        number = self._numbers[Tag].get((key, statement))
         if number is None:
-            meaning = kind(*parts)
-            number = numbers[meaning] = len(self._bulk)
-            self._bulk.append(meaning)
+            number = self._add(Tag(key, statement), BULK_BYTES)
+        return BULK_STEM + number.to_bytes(8)
+
+    def is_tag(self, tag: bytes, key: bytes, statement: bytes) -> bool:
+        """Says whether a token is the tag of a statement under a key."""
+        number = self._numbers[Tag].get((key, statement))
+        return number is not None and tag == BULK_STEM + number.to_bytes(8)
+
+    def _add(self, meaning: Sealed | Tag, length: int) -> int:
+        number = self._numbers[type(meaning)][meaning] = len(self._bulk)
+        self._bulk.append(meaning)
+        self._lengths.append(length)
         return number
 
     def shares(self, secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
@@ -195,6 +206,7 @@ class World:
             blocks.append(ShareBlock(secret, threshold, fresh, len(self._bulk)))
             known.update(zip(fresh, range(len(self._bulk), len(self._bulk) + len(fresh)), strict=True))
             self._bulk += [blocks[-1]] * len(fresh)
+            self._lengths.extend([SHARE_BYTES] * len(fresh))
         return {holder: (BULK_STEM + known[holder].to_bytes(8)).ljust(SHARE_BYTES, b"\0") for holder in holders}
 
     def meaning(self, token: bytes) -> Meaning | None:
@@ -205,13 +217,9 @@ class World:
         number = int.from_bytes(token[8:BULK_BYTES])
         if number >= len(self._bulk):
             return None
-        found = self._bulk[number]
-        if isinstance(found, ShareBlock):
-            length = SHARE_BYTES
-        else:
-            length = BULK_BYTES if isinstance(found, Tag) else sealed_length(len(found.plaintext))
-        if token != token[:BULK_BYTES].ljust(length, b"\0"):
+        if token != token[:BULK_BYTES].ljust(self._lengths[number], b"\0"):
             return None
+        found = self._bulk[number]
         if isinstance(found, ShareBlock):
             return KeyShare(found.secret, found.holders[number - found.first], found.threshold)
         return found
@@ -232,6 +240,12 @@ class World:
         if seed not in self._masks or len(self._masks[seed]) < self.masked[seed]:
             self._masks[seed] = unknowns("mask", seed, self.masked[seed])
         return self._masks[seed]
+
+    def mask_unknowns(self, seed: bytes) -> list[Unknown]:
+        """Returns the names of the unknowns to which a seed was expanded, which both ends of a mask share."""
+        names = self._mask_unknowns[seed]
+        names += [("mask", seed, place) for place in range(len(names), self.masked[seed])]
+        return names
 
     def identity(self, party: Party) -> bytes:
         """Returns the party's long-term channel secret."""
@@ -351,8 +365,7 @@ class SymbolicSuite(Suite):
 
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
         """Raises WireError unless the tag is that of the statement under the key."""
-        meaning = self._world.meaning(tag)
-        if not isinstance(meaning, Tag) or meaning != (key.reveal(), statement):
+        if not self._world.is_tag(tag, key.reveal(), statement):
             raise WireError("the tag is invalid")
 
     def sign(self, statement: bytes) -> bytes:
@@ -374,8 +387,8 @@ class SymbolicSuite(Suite):
             for seed in seeds:
                 signs[self._note_expansion(seed, len(vector))] += sign
         # All masks are added at once: one after another would copy longer and longer forms.
-        factors = [(token, sign) for token, sign in signs.items() if sign]
-        added = (Form.over({("mask", token, place): sign for token, sign in factors}) for place in range(len(vector)))
+        factors = [(self._world.mask_unknowns(token), sign) for token, sign in signs.items() if sign]
+        added = (Form.over({each[place]: sign for each, sign in factors}) for place in range(len(vector)))
         vector += np.fromiter(added, dtype=object, count=len(vector))
 
     def _note_expansion(self, seed: Secret, length: int) -> bytes:
