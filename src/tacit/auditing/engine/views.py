@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from tacit.auditing.symbolic.forms import INPUT, PLAIN, Form, rename_entries
-from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed, World
+from tacit.auditing.symbolic.suite import SECRETS, Agreed, KeyShare, Made, Public, Sealed, World
 from tacit.core.errors import NotLinear
 from tacit.core.messages import Address, Envelope
 from tacit.core.suite import Party, Vector
@@ -157,7 +157,9 @@ class View:
             self.locked[key] += boxes
         for secret, held in view.shares.items():
             self.shares[secret] |= held
-            self._put_together(secret)
+            share = self.world.meaning(next(iter(held.values())))
+            if isinstance(share, KeyShare):
+                self._put_together(share)
         for key in [key for key in self.locked if key in self.how]:
             for box in self.locked.pop(key):
                 self._read(box)
@@ -249,15 +251,15 @@ class View:
         elif isinstance(meaning, KeyShare):
             if meaning.secret not in self.how:
                 self.shares[meaning.secret][meaning.holder] = data
-                self._put_together(meaning.secret)
-        elif isinstance(meaning, Made | Agreed):
+                self._put_together(meaning)
+        elif isinstance(meaning, SECRETS):
             self._learn(data, InClear())
 
-    def _put_together(self, secret: bytes) -> None:
-        held = self.shares[secret]
-        meaning = self.world.meaning(next(iter(held.values())))
-        if isinstance(meaning, KeyShare) and len(held) >= meaning.threshold:
-            self._learn(secret, FromShares(tuple(held.values())))
+    def _put_together(self, share: KeyShare) -> None:
+        """Derives the secret that a share belongs to, if enough of its shares are known."""
+        held = self.shares[share.secret]
+        if len(held) >= share.threshold:
+            self._learn(share.secret, FromShares(tuple(held.values())))
 
     def _read(self, box: Sealed) -> None:
         """Opens a box, once."""

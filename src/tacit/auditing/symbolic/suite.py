@@ -88,6 +88,8 @@ class Commitment(NamedTuple):
     context: bytes
 
 
+SECRETS = Made, Agreed
+"""Kinds of tokens that are secret keys or seeds."""
 Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Tag | KeyShare | Commitment
 Page: TypeAlias = list[tuple[str, tuple[bytes, ...]]]
 """The calls of a party to its suite in a round, in order, with their results."""
@@ -211,8 +213,8 @@ class World:
 
     def meaning(self, token: bytes) -> Meaning | None:
         """Returns what a byte string stands for; None if it is plain data."""
-        if (known := self._meanings.get(token)) is not None or token[:8] != BULK_STEM:
-            return known
+        if token[:8] != BULK_STEM:
+            return self._meanings.get(token)
         token = bytes(token)
         number = int.from_bytes(token[8:BULK_BYTES])
         if number >= len(self._bulk):
@@ -231,7 +233,7 @@ class World:
     def secret(self, secret: Secret) -> bytes:
         """Returns the token of a secret; raises Unregistered unless it was drawn, agreed or reconstructed."""
         token = secret.reveal()
-        if not isinstance(self._meanings.get(token), Made | Agreed):
+        if not isinstance(self._meanings.get(token), SECRETS):
             raise Unregistered("a protocol may not use an unregistered secret: one that is not from its suite")
         return token
 
