@@ -205,7 +205,7 @@ def test_names_that_are_no_arrays(refused):
     )
     assert refused(models, "secagg", include=[]) == (
         "p0, p1, p2: nothing would be averaged: body.weight, norm.num_batches_tracked, norm.frozen, head.weight are "
-        "left out, or not of floats; name what to average in include=",
+        "left out, or not of floats; try: name what to average in include=",
     )
     assert "exclude=7: expected a list" in refused(models, "secagg", exclude=7)[0]
 
@@ -255,7 +255,7 @@ def test_parties_may_come_one_by_one():
 @pytest.mark.parametrize("adversary", ["x", None, 1.5, 1.0, NAN, [1], np.ones(2), 0, -1, 5, 10**30], ids=repr)
 def test_an_adversary_that_is_no_number_of_parties(refused, adversary):
     (found,) = refused(VECTORS, "secagg", adversary=adversary)
-    assert found == f"adversary={adversary!r} must be a whole number from 1 to 4: somebody must be left"
+    assert found == f"adversary={adversary!r} must be a whole number from 1 to 4: at least one party must be outside"
 
 
 NAMES = {
@@ -394,7 +394,7 @@ OPTIONS = {
     "threshold of one": ("secagg", {"threshold": 1}, "threshold=1 cannot hold.* 2 to 5"),
     "threshold below zero": ("secagg", {"threshold": -3}, "threshold=-3 cannot hold"),
     "threshold beyond all": ("secagg", {"threshold": 6}, "threshold=6 cannot hold.* 2 to 5"),
-    "threshold of less than half": ("secagg", {"threshold": 2}, "use at least 3, or allow_leaks=True"),
+    "threshold of less than half": ("secagg", {"threshold": 2}, "unmask anybody; try: threshold=3 or more"),
     "threshold beyond the neighbours": (
         "secagg",
         {"neighbours": 2, "threshold": 4},

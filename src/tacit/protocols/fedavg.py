@@ -69,9 +69,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
         policy = star.bind_policy(self, parties)
         threshold = 2 if self.threshold is None else self.threshold
         if not 2 <= threshold <= policy.most(len(parties)):
-            raise ConfigError(
-                f"threshold={threshold} cannot be reached; it must be from 2 to the number of those who take part"
-            )
+            raise ConfigError(f"threshold must be from 2 to the number of participants, not {threshold}")
         return FedAvgTerms(self, parties, policy, threshold)
 
 
@@ -98,7 +96,7 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
 
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
-    link.cure, ring = terms.cure, suite.ring
+    link.cure, link.rule, link.rule_detail, ring = *terms.dropout_rule, suite.ring
     present = link.parties.places(await link.gather(Here, link.parties, terms.fewest_present))
     asked, state = star.select_asked(terms, state, present, suite.entropy)
     link.require("clients to ask", asked, terms.fewest_present)

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.paths import ROOT
+from support.printed_errors import read_errors
 from tacit.app.cli.main import app
 from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.roster import RosterFile
@@ -49,7 +50,7 @@ def test_keygen_makes_an_identity_and_its_card(tacit):
     assert card == mine.card("localhost:7400")
     assert stat.S_IMODE(Path("a.identity").stat().st_mode) == 0o600
     assert card.fingerprint in done.stdout
-    assert "It stays on this machine." in done.stdout
+    assert "Keep it on this machine." in done.stdout
     for secret in (mine.identity.signing, mine.identity.channel, mine.tls):
         assert b64encode(secret.reveal()).decode() not in done.stdout
 
@@ -68,7 +69,7 @@ def test_keys_are_not_made_twice(tacit):
     before = Path("a.identity").read_bytes(), Path("a.card").read_bytes()
     again = tacit("keygen", "a", "--address", "localhost:2", code=2)
     assert again.stderr == (
-        "error[config]: a.identity is there already, and keys are never overwritten; move it away first\n"
+        "error[config]: a.identity exists already, and keys are never overwritten\ntry: move it away first\n"
     )
     assert (Path("a.identity").read_bytes(), Path("a.card").read_bytes()) == before
 
@@ -105,13 +106,13 @@ def test_names_that_no_file_can_have(tacit, tmp_path, name, stem):
 def test_what_cannot_be_is_told_in_a_line_and_nothing_is_written(tacit, given, said):
     done = tacit("keygen", *given, code=2)
     assert said in done.stderr
-    assert all(line.startswith("error[config]: ") for line in done.stderr.splitlines())
+    assert all(line.startswith("error[config]: ") for line in read_errors(done.stderr))
     assert list(Path().iterdir()) == []
 
 
 def test_every_problem_of_a_federation_is_a_line(tacit):
     done = tacit("keygen", "--federation", "f", "--parties", "a=nowhere,onlooker=localhost:2,b=:3", code=2)
-    assert len(done.stderr.splitlines()) == 3
+    assert len(read_errors(done.stderr)) == 3
 
 
 def test_a_whole_federation_to_try_things_out(tacit, federation):
@@ -123,7 +124,7 @@ def test_a_whole_federation_to_try_things_out(tacit, federation):
     assert "an average needs at least 2 parties" in again.stderr
     two = "d=localhost:1,e=localhost:2"
     there = tacit("keygen", "--federation", "f", "--parties", two, "--protocol", "gossip", code=2)
-    assert "federation.toml there already" in there.stderr
+    assert "already there: federation.toml" in there.stderr
     assert not Path("d.identity").exists()
 
 
@@ -150,6 +151,18 @@ def test_a_card_is_made_again_of_the_same_keys(tacit):
     assert Card.load("a.card").address == "localhost:2"
     Path("a.identity").chmod(0o644)
     assert "chmod 600 a.identity" in tacit("card", "a.identity", code=2).stderr
+
+
+def test_a_party_that_only_dials_out_has_a_card_without_an_address(tacit):
+    said = tacit("keygen", "a", "--outbound").stdout
+    assert "a only dials out, and needs no open port." in said
+    assert Card.load("a.card").address == ""
+    assert json.loads(tacit("card", "a.identity", "--address", "localhost:2", "--json").stdout)["address"]
+    assert json.loads(tacit("card", "a.identity", "--outbound", "--json").stdout)["address"] == ""
+    refused = tacit("card", "a.identity", "--outbound", "--address", "localhost:2", code=2).stderr
+    assert refused == "error[config]: --outbound stands for no address\ntry: leave out --address, or --outbound\n"
+    refused = tacit("keygen", "--federation", "f", "--outbound", code=2).stderr
+    assert "--outbound goes with one party" in refused
 
 
 # --- rosters -------------------------------------------------------------------------------------------------------
@@ -256,7 +269,7 @@ def test_changes_of_a_roster(tacit, federation):
 def test_what_is_no_card_is_not_added(tacit, federation):
     before = Path(federation).read_bytes()
     for given, said in (
-        ("a.identity", "has secret keys in it"),
+        ("a.identity", "contains secret keys"),
         ("none.card", "there is no none.card"),
         (".", "no file"),
     ):
@@ -287,7 +300,7 @@ def test_the_group_has_help_and_knows_its_commands(tacit):
     shown = tacit("roster", "--help").stdout
     assert "tacit roster show federation.toml" in shown.partition("Examples:")[2]
     assert tacit("roster", "shw", code=2).stderr.count("Did you mean 'show'?") == 1
-    assert tacit("roster", code=2).stderr.startswith("error[usage]: Missing command.")
+    assert tacit("roster", code=2).stderr.startswith("error[usage]: Missing command\ntry: tacit roster --help")
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -307,9 +320,34 @@ def test_the_commands_of_the_page_work_in_their_order(tacit):
     assert RosterFile.load("trial/federation.toml").names == ("a", "b", "c")
 
 
+def test_relays_are_put_on_a_roster_and_taken_off(tacit):
+    for name in ("a", "b", "c"):
+        tacit("keygen", name, "--outbound")
+    tacit("keygen", "post", "--address", "localhost:7400")
+    tacit("roster", "new", "three", "--protocol", "gossip")
+    for name in ("a", "b", "c"):
+        said = tacit("roster", "add", "federation.toml", f"{name}.card").stdout
+    assert "a and b only dial out, so neither reaches the other; try: put a relay on the roster" in said
+    said = tacit("roster", "add", "federation.toml", "post.card", "--relay").stdout
+    assert "post is on the roster as a relay." in said
+    assert "neither" not in said
+    listed = RosterFile.load("federation.toml")
+    assert [card.name for card in listed.relays] == ["post"]
+    assert listed.names == ("a", "b", "c"), "a relay is no party"
+    assert "post" not in listed.members, "nobody seals anything for a relay"
+    shown = tacit("roster", "show", "federation.toml").stdout
+    assert "post (relay)" in shown
+    assert shown.count("only dials out") == 3
+    tacit("card", "post.identity", "--address", "localhost:7401")
+    tacit("roster", "replace", "federation.toml", "post.card")
+    assert RosterFile.load("federation.toml").address_of("post") == "localhost:7401"
+    tacit("roster", "remove", "federation.toml", "post")
+    assert RosterFile.draft("federation.toml").relays == ()
+
+
 def test_the_page_shows_a_roster_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
     shown = tomllib.loads(re.search(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1])
-    assert tuple(shown) == RosterFile.__struct_fields__
+    assert (*shown, "relays") == RosterFile.__struct_fields__, "a roster without relays does not mention them"
     assert tuple(shown["parties"][0]) == Card.__struct_fields__
     assert shown["deadlines"] == {"phase": 30.0, "start": 600.0, "connect": 10.0}

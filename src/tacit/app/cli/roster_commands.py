@@ -9,7 +9,7 @@ import typer
 
 from tacit.api.option_text import settings_from
 from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
+from tacit.app.cli.options import AsJson, Choice, Settings, Verbose, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
@@ -29,18 +29,21 @@ ROSTER = "federation.toml"
 
 app = typer.Typer()
 roster = typer.Typer(
-    help="Make and change a roster: who is in a federation, and on what terms.",
+    help="Make and change a roster: the parties of a federation, and its settings.",
     epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
 )
 
 Address = Annotated[
     str | None,
-    Choice(help=f"Where others reach it, as host:port; this machine's name and port {PORT} unless set."),
+    Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
 ]
-Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
+Outbound = Annotated[
+    bool, typer.Option("--outbound", help="No address: it only dials out, to the server or to a relay.")
+]
+Folder = Annotated[str, Choice(help="Where to write (default: here).")]
 Protocol = Annotated[
     str,
-    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE}; {DEFAULT_PROTOCOL} unless set.", autocompletion=protocol_names),
+    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE} (default: {DEFAULT_PROTOCOL}).", autocompletion=protocol_names),
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
@@ -54,22 +57,24 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
+    outbound: Outbound = False,
     federation: Annotated[
-        str | None, Choice(help="Make a roster of that name and everybody's keys instead, to try things out.")
+        str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
     ] = None,
-    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
+    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, separated by commas.")] = "",
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
     protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given.
+    """Make the secret keys of a party, and the card with its public keys for the others.
 
     Args:
         name: the party.
         address: host and port where others reach it.
+        outbound: whether it only dials out.
         federation: name of a whole federation to make for trials.
         parties: name=host:port of each party of that federation.
         server: host:port of its server.
@@ -77,27 +82,28 @@ def keygen(
         options: its settings, as NAME=VALUE.
         folder: where to write.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
     if federation is None:
         if parties or server is not None or options or protocol != DEFAULT_PROTOCOL:
             raise ConfigError("--parties, --server, --protocol and --set go with --federation")
-        _one(name or "", address, _folder(folder), as_json)
+        _one(name or "", _address(address, outbound), _folder(folder), as_json)
         return
-    if address is not None:
-        raise ConfigError("--address goes with one party; with --federation, give --parties name=host:port,…")
+    if address is not None or outbound:
+        option = "--outbound" if outbound else "--address"
+        raise ConfigError(f"{option} is for one party; with --federation, give --parties name=host:port,…")
     places = _places(parties)
     if server is not None:
         places.append((SERVER, server))
     _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json)
 
 
-def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
+def _one(name: Party, address: str, folder: Path, as_json: bool) -> None:
     mine = Credentials.generate(name, SystemEntropy())
-    made = mine.card(address or f"{socket.gethostname()}:{PORT}")
+    made = mine.card(address)
     stem = file_stem(name)
     identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
     mine.create(identity)
@@ -105,8 +111,8 @@ def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
     _say(
         {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
-            f"{identity} has the secret keys of {name}. It stays on this machine.",
-            f"{card} is for whoever keeps the roster. Others reach {name} at {made.address}.",
+            f"{identity} contains the secret keys of {name}. Keep it on this machine.",
+            f"{card} is for the keeper of the roster. {_describe_place(made)}",
             *_compare(made),
         ],
         as_json,
@@ -138,16 +144,16 @@ def _all(
     files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
     path = folder / ROSTER
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
-        raise ConfigError(f"{', '.join(there)} there already; move them away first, or use another --folder")
+        raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; call them something else")
+        raise ConfigError("the files of two parties would have the same name; try: other party names")
     for name, file in files.items():
         keys[name].create(file)
     listed.save(path)
     _say(
         {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
         [
-            f"{path} is the roster of {federation}, and beside it lie the keys of {', '.join(keys)}.",
+            f"{path} is the roster of {federation}, and beside it are the keys of {', '.join(keys)}.",
             "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
             "real machines each party makes its own keys (tacit keygen NAME), and only cards leave them.",
         ],
@@ -159,17 +165,18 @@ def _all(
 def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,
+    outbound: Outbound = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the card of an identity again, such as with a new address. The keys stay the same."""
-    del debug
-    made = Credentials.load(identity).card(address or f"{socket.gethostname()}:{PORT}")
+    """Make a new card for the same keys, for example with a new address."""
+    del verbose
+    made = Credentials.load(identity).card(_address(address, outbound))
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
         {**_describe_card(made), "card": str(path)},
-        [f"{path} is for whoever keeps the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
+        [f"{path} is for the keeper of the roster. {_describe_place(made)}", *_compare(made)],
         as_json,
     )
 
@@ -184,13 +191,13 @@ def new(
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make a roster that nobody is on yet."""
-    del debug
+    del verbose
     path = _folder(folder) / ROSTER
     if path.exists():
-        raise ConfigError(f"{path} is there already; move it away first, or use another --folder")
+        raise ConfigError(f"{path} is there already; try: move it away first, or use another --folder")
     made = RosterFile.new(name, protocol, settings_from(options or []), SystemEntropy())
     made.save(path)
     lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
@@ -198,12 +205,19 @@ def new(
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
-def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
-    """Put a party, or the server, on a roster by its card."""
-    del debug
+def add(
+    file: File,
+    card: CardFile,
+    relay: Annotated[bool, typer.Option("--relay", help="It passes sealed messages on, and is no party.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Put a party, the server or a relay on a roster by its card."""
+    del verbose
     given = Card.load(card)
-    after = RosterFile.draft(file).add_party(given, SystemEntropy())
-    _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
+    after = RosterFile.draft(file).add_party(given, SystemEntropy(), is_relay=relay)
+    role = " as a relay" if relay else ""
+    _change(after, file, [f"{given.name} is on the roster{role}.", *_compare(given)], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
@@ -211,39 +225,40 @@ def remove(
     file: File,
     name: Annotated[str, typer.Argument(help="Who leaves.")],
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Take a party off a roster."""
-    del debug
+    del verbose
     after = RosterFile.draft(file, name).remove_party(name, SystemEntropy())
     said = f"{name} is off the roster, and hears nothing more from those who have taken the new one."
     _change(after, file, [said], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster replace {ROSTER} hospital-a.card"))
-def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Give a party on a roster another card: new keys, or a new address."""
-    del debug
+    del verbose
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
     after = listed.replace_card(given, SystemEntropy())
-    lines = [f"{given.name} has the same keys as before, and is now at {given.address}."]
+    place = f"is now at {given.address}" if given.address else "only dials out now"
+    lines = [f"{given.name} has the same keys as before, and {place}."]
     if given.fingerprint != listed.fingerprint_of(given.name):
         lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
     _change(after, file, lines, as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster renew {ROSTER}"))
-def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def renew(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
-    del debug
+    del verbose
     _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins.", *KEPT], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
-def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def show(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
-    del debug
+    del verbose
     listed = RosterFile.draft(file)
     with show_progress() as told:
         told("asking the audit what these settings give away", 0.0)
@@ -312,12 +327,19 @@ def _describe_roster(listed: RosterFile, path: Path) -> dict[str, Any]:
         "deadlines": listed.deadlines,
         "nonce": listed.nonce,
         "parties": [_describe_card(card) for card in listed.parties],
+        "relays": [_describe_card(card) for card in listed.relays],
         "missing": listed.missing(),
     }
 
 
 def _compare(card: Card) -> list[str]:
     return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
+
+
+def _describe_place(card: Card) -> str:
+    if card.address:
+        return f"Others reach {card.name} at {card.address}."
+    return f"{card.name} only dials out, and needs no open port."
 
 
 # --- parsing of arguments ------------------------------------------------------------------------------------------
@@ -328,8 +350,15 @@ def _folder(given: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--folder {given}: {error.strerror}; use another") from None
+        raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
     return folder
+
+
+def _address(given: str | None, outbound: bool) -> str:
+    """Returns the address for a card, empty for a party that only dials out."""
+    if outbound and given:
+        raise ConfigError("--outbound stands for no address; try: leave out --address, or --outbound")
+    return "" if outbound else given or f"{socket.gethostname()}:{PORT}"
 
 
 def _places(given: str) -> list[tuple[Party, str]]:

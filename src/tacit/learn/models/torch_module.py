@@ -63,9 +63,7 @@ class TorchModel(Model):
         self._make = None if isinstance(source, torch.nn.Module) else source
         made = deepcopy(source) if self._make is None else _make_seeded(self._make, 0)
         if not isinstance(made, torch.nn.Module):
-            raise ConfigError(
-                f"a model is a name, a PyTorch module or what makes one, and {source!r} makes a {type(made).__name__}"
-            )
+            raise ConfigError(f"expected a PyTorch module, and {source!r} made a {type(made).__name__}")
         self.name, self.classes, self._loss = name or type(made).__name__, classes, loss
         if problems := _problems(made):
             raise ConfigError([f"{self.name}: {problem}" for problem in problems])
@@ -343,13 +341,15 @@ def _problems(module: Any) -> list[str]:
     torch = import_torch()
     lazy = torch.nn.parameter.UninitializedTensorMixin
     wrong = [
-        f"{name} has no shape yet; pass one batch through the module first"
+        f"{name} has no shape yet; try: pass one batch through the module first"
         for name, tensor in module.named_parameters()
         if isinstance(tensor, lazy)
     ]
-    wrong += [f"{name} is complex; use real numbers" for name, each in module.named_parameters() if each.is_complex()]
+    wrong += [
+        f"{name} is complex; try: use real numbers" for name, each in module.named_parameters() if each.is_complex()
+    ]
     if not any(tensor.requires_grad for tensor in module.parameters()):
-        wrong.append("there is nothing to train; let some parameters require a gradient")
+        wrong.append("there is nothing to train; try: let some parameters require a gradient")
     return wrong
 
 

@@ -142,7 +142,7 @@ class Learner:
                 self.ledger.spend(peer.name, self.spent)
             loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
-                raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
+                raise ConfigError(f"the loss is not finite in round {number}; try: use a smaller rate")
         brought = self.model - before if self.changes else self.model
         try:
             outcome = peer.average(brought, self.weight, changes=self.changes)
@@ -158,8 +158,8 @@ class Learner:
     def _adopt(self, average: NDArray[Any], number: int) -> None:
         if self.changes and number != self.number + 1:
             raise JournalError(
-                f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
-                f"of the others; copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+                f"{self.peer.name} lacks the average of round {number - 1}, so its model differs from the "
+                f"others'; try: copy the {CHECKPOINT} of a party that has it to {self.place}, and start again"
             )
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
@@ -233,9 +233,11 @@ class Learner:
         try:
             kept = msgspec.msgpack.decode(read_own_file(path), type=NodeCheckpoint)
         except (msgspec.DecodeError, OSError) as error:
-            raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
+            raise JournalError(
+                f"{path} cannot be read ({error}); try: move it away to begin with a new model"
+            ) from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
-            raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
+            raise ConfigError(f"{path} is of another scenario; try: give another folder, or go on with that one")
         return kept
 
     def _check_paid(self, ledger: Ledger, kept: NodeCheckpoint | None) -> None:
@@ -253,8 +255,8 @@ class Learner:
         }
         if witness := next((what for what, says in paid.items() if says), ""):
             raise JournalError(
-                f"{ledger.path} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
-                f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
+                f"{ledger.path} has no payment of {me}, and {witness} shows that rounds were paid for; try: "
+                f"restore the ledger, or begin a new run in another folder"
             )
 
 
@@ -266,6 +268,7 @@ def take_part(
     identity: str | Path | None = None,
     folder: str | Path | None = None,
     metrics: str | None = None,
+    proxy: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
     on_round: RoundCallback | None = None,
@@ -282,6 +285,7 @@ def take_part(
         identity: File of its keys. Default: NAME.identity in the folder of the roster.
         folder: Folder for results. Default: NAME.run in the folder of the roster.
         metrics: Address at which metrics are served; None for none.
+        proxy: HTTP proxy through which the party dials all others, as http://host:port; None for none.
         data: Samples instead of those in the scenario's `data.folder`, or of this party's part of a named set.
         model: Model instead of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
@@ -295,11 +299,10 @@ def take_part(
     Raises:
         ConfigError: If scenario and federation do not fit.
     """
-    path = Path(federation)
-    roster = RosterFile.load(path)
-    place = path.with_name(f"{file_stem(me)}.run") if folder is None else Path(folder)
+    roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
+    place = beside if folder is None else Path(folder)
     if me not in roster.names:
-        raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
+        raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
     loaded = data or load_data(scenario.data, scenario.seed, progress, me)
@@ -322,16 +325,15 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(path, me, identity=identity, metrics=metrics) as peer:
-        weight = float(len(part)) if scenario.weights == "samples" else 1.0
-        changes = _brings_changes(roster, private)
+    with join(federation, me, identity=identity, metrics=metrics, proxy=proxy) as peer:
+        weight, changes = float(len(part)) if scenario.weights == "samples" else 1.0, _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
-                "begin a new session (tacit roster renew)"
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} has no "
+                "average; try: agree with them to begin a new session (tacit roster renew)"
             )
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
@@ -361,7 +363,9 @@ def _make_private_folder(place: Path) -> None:
         if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
+        raise ConfigError(
+            f"{place} cannot be created as a private folder: {error.strerror}; try: another folder"
+        ) from None
 
 
 def _has_payments(metrics: Path) -> bool:
@@ -392,9 +396,9 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
     name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
     wrong = []
     if name != roster.protocol:
-        wrong.append(f'the federation averages by {roster.protocol}; write protocol = "{roster.protocol}"')
+        wrong.append(f'the federation averages by {roster.protocol}; try: write protocol = "{roster.protocol}"')
     wrong += [
-        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
+        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; try: leave it out of the scenario"
         for option, value in scenario.protocol.items()
         if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
     ]
@@ -404,13 +408,15 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
         if option in roster.settings
     ]
     if scenario.faults or scenario.dropout:
-        wrong.append("faults and dropout are for simulations; leave them out, between machines they come by themselves")
+        wrong.append(
+            "faults and dropout are for simulations; try: leave them out, between machines they come by themselves"
+        )
     if scenario.workers > 1:
-        wrong.append("workers are for simulations of many parties; leave them out")
+        wrong.append("workers are for simulations of many parties; try: leave them out")
     if scenario.data.folder is None and scenario.data.parties != len(roster.names):
         wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
     if scenario.privacy is not None and scenario.privacy.noise == "central":
-        wrong.append('between machines the server adds no noise; use noise = "distributed" or "local"')
+        wrong.append('between machines the server adds no noise; try: use noise = "distributed" or "local"')
     return wrong
 
 
@@ -449,7 +455,9 @@ def _agree_on_batch(scenario: Scenario, samples: int) -> int:
     """
     batch, wrong = scenario.local.batch, []
     if scenario.local.steps != 1:
-        wrong.append("the noise of others counts per sample if all take one step a round; set steps = 1 in [local]")
+        wrong.append(
+            "the noise of others counts per sample if all take one step a round; try: set steps = 1 in [local]"
+        )
     if samples < batch:
         wrong.append(f"local.batch={batch} is more than the {samples} samples here; all agree on a smaller batch")
     if wrong:

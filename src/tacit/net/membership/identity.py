@@ -42,7 +42,8 @@ class Card(Section, frozen=True, kw_only=True):
     """The public data of a party: its name, its address, and the public halves of its keys."""
 
     name: Party
-    address: str
+    address: str = ""
+    """Where others reach it, as host:port; empty if it only dials out."""
     verify_key: bytes
     channel_key: bytes
     certificate: bytes
@@ -55,8 +56,8 @@ class Card(Section, frozen=True, kw_only=True):
         text = _read_text(_open_file(path), str(path))
         if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
             raise ConfigError(
-                f"{path} has secret keys in it, which nobody else may have: give the card beside it, and if this was "
-                f"ever sent to anybody, make new keys: tacit keygen"
+                f"{path} contains secret keys, which must stay with their party; try: give the card beside it, and "
+                f"if anybody received this file, make new keys: tacit keygen"
             )
         source = ConfigSource.parse(text, str(path))
         card, problems = source.read(cls)
@@ -72,7 +73,7 @@ class Card(Section, frozen=True, kw_only=True):
         try:
             replace_file(path, (whose + format_toml(self)).encode(), private=False)
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; try: use another folder") from None
 
     @property
     def member(self) -> Member:
@@ -96,22 +97,25 @@ class Card(Section, frozen=True, kw_only=True):
         """Returns every problem of the card."""
         problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
-            host_and_port(self.address)
+            if self.address:
+                host_and_port(self.address)
         except ConfigError as error:
             problems += [(("address",), problem) for problem in error.problems]
         if problems:
             return problems
         cure = f"ask {self.name} for its card again"
         if self.member.problems():
-            return [(("verify_key",), f"the keys of {self.name} cannot be used; {cure}")]
+            return [(("verify_key",), f"the keys of {self.name} cannot be used; try: {cure}")]
         try:
             Roster([self.member]).verify(self.name, _statement(self), self.signature)
         except PeerFault:
-            return [(("name",), f"the card of {self.name} is not as {self.name} signed it; {cure}")]
+            return [(("name",), f"the card of {self.name} is not as {self.name} signed it; try: {cure}")]
         try:
             check_certificate(self.certificate, self.name, tls_host(self.member))
         except WireError as error:
-            return [(("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; {cure}")]
+            return [
+                (("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; try: {cure}")
+            ]
         return []
 
 
@@ -131,9 +135,9 @@ def _name_problems(name: Party) -> list[str]:
     if problems := name_problems([name]):
         return problems
     if name != name.strip():
-        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; leave that out"]
+        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; try: leave that out"]
     if "".join(unicodedata.normalize("NFKC", name).casefold().split()) == SERVER:
-        return [f"{name!r} would be taken for {SERVER!r}, which is another; call the party something else"]
+        return [f"{name!r} would be taken for {SERVER!r}, which is another; try: call the party something else"]
     return []
 
 
@@ -188,8 +192,9 @@ class Credentials:
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
-        """Returns a card that says where the party is to be found; raises ConfigError if that is no address."""
-        host_and_port(address)
+        """Returns a card with an address, empty for a party that only dials out; raises ConfigError if it is none."""
+        if address:
+            host_and_port(address)
         unsigned = Card(
             name=self.name,
             address=address,
@@ -222,19 +227,21 @@ class Credentials:
             check_key_folder(path.parent)
             create_private(path, (whose + format_toml(stored)).encode())
         except FileExistsError:
-            raise ConfigError(f"{path} is there already, and keys are never overwritten; move it away first") from None
+            raise ConfigError(
+                f"{path} exists already, and keys are never overwritten; try: move it away first"
+            ) from None
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; try: use another folder") from None
 
     @classmethod
     def load(cls, path: str | Path) -> "Credentials":
         """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
-            raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
+            raise ConfigError(f"{path} is a card, which is public; try: give the identity file with the secret keys")
         stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
-            raise ConfigError([f"{problem}; {CURE}" for problem in source.error(problems).problems])
+            raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
         identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
         found = cls(identity, Secret(stored.tls_key), stored.certificate)
         # The certificate contains the name and depends on the other two keys, so it is invalid if any of them changed.
@@ -242,7 +249,7 @@ class Credentials:
             check_certificate(found.certificate, found.name, tls_host(found.member))
             check_owner(found.certificate, found.tls)
         except (WireError, ValueError):
-            raise ConfigError(f"{path}: its keys do not belong together, so it was changed; {CURE}") from None
+            raise ConfigError(f"{path}: its keys do not match, so the file was changed; try: {CURE}") from None
         return found
 
 
@@ -266,9 +273,9 @@ def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file)
     try:
         return opens(path)
     except FileNotFoundError:
-        raise ConfigError(f"there is no {path}; make one: tacit keygen") from None
+        raise ConfigError(f"there is no {path}; try: make one: tacit keygen") from None
     except PermissionError:
-        raise ConfigError(f"{path} is not ours to read; run this as the user that it belongs to") from None
+        raise ConfigError(f"{path} cannot be read by this user; try: run this as its owner") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -280,9 +287,9 @@ def _open_secret_file(path: str | Path) -> int:
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
     if found.st_uid not in (0, os.geteuid()):
-        problem = f"{path} belongs to somebody else (user {found.st_uid}); run this as that user"
+        problem = f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user"
     elif stat.S_IMODE(found.st_mode) & 0o077:
-        problem = f"{path} can be read by others, who would be able to speak in its name; run: chmod 600 {quoted}"
+        problem = f"{path} can be read by others, who could then act as this party; try: chmod 600 {quoted}"
     if problem:
         os.close(number)
         raise ConfigError(problem)
@@ -298,7 +305,7 @@ def _read_text(number: int, name: str) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise ConfigError(f"{name} is no file that tacit keygen made")
+    raise ConfigError(f"{name} is not a file that tacit keygen made")
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------
@@ -309,7 +316,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 def host_and_port(address: str) -> tuple[str, int]:
     """Returns host and port of an address in normal form, so that equal ones compare equal; raises ConfigError."""
     host, colon, port = address.rpartition(":")
-    wrong = f"{address!r} is no address: write it as host:port, such as tacit.hospital-a.example:7400"
+    wrong = f"{address!r} is no address; try: host:port, such as tacit.hospital-a.example:7400"
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise ConfigError(f"{wrong}, with a port from 1 to 65535")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
@@ -326,5 +333,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     except ValueError:
         raise ConfigError(wrong) from None
     if parsed.is_unspecified:
-        raise ConfigError(f"{address!r} stands for every address of a machine; give the one at which others reach it")
+        raise ConfigError(
+            f"{address!r} means every address of a machine; try: give the address at which others reach it"
+        )
     return str(parsed), int(port)

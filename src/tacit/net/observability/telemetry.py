@@ -88,9 +88,10 @@ class Telemetry:
     # --- the node --------------------------------------------------------------------------------------------------
 
     def report_joined(self, address: str, number: int) -> None:
-        """Reports that the node listens, and its last round."""
+        """Reports that the node has started, with its address, empty if it only dials out, and its last round."""
         where = {"federation": self.federation, "protocol": self.protocol, "address": address, "round": number}
-        self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
+        said = f"at {address}" if address else "without an address: it only dials out"
+        self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) {said}", **where)
 
     def report_ready(self, number: int) -> None:
         """Reports that the node is ready for a round."""
@@ -112,7 +113,7 @@ class Telemetry:
         if error is not None and not self._disk:
             self._log(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
         elif error is None and self._disk:
-            self._log(logging.WARNING, "disk-back", "what had to be is on disk now, and it goes on")
+            self._log(logging.WARNING, "disk-back", "the disk works again, and everything is stored")
         self._disk = error is not None
 
     def report_closed(self, leaving: bool) -> None:
@@ -129,6 +130,10 @@ class Telemetry:
             if self._disagreements.get(peer) != str(why):
                 self._log(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
                 self._disagreements[peer] = str(why)
+
+    def report_conflict(self, peer: Party, why: str) -> None:
+        """Reports that two processes may have the identity of a peer."""
+        self._log(logging.WARNING, "identity-conflict", why, peer=peer, why=why)
 
     def report_links(self, lines: Mapping[Party, LinkState]) -> None:
         """Reports peers that became unreachable, or reachable again."""
@@ -162,7 +167,7 @@ class Telemetry:
         for peer, reason in ending.dropped.items():
             if peer not in self._dropped:
                 self.excluded[reason.value] += 1
-                text = f"round {ending.round} goes on without {peer}: {reason}"
+                text = f"round {ending.round} continues without {peer}: {reason}"
                 self._log(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
         self._dropped = set(ending.dropped)
         if round_.over:
@@ -218,7 +223,8 @@ class Telemetry:
             text = f"round {ending.round} is over: {len(ending.contributors)} averaged"
             self._log(logging.INFO, "round-finished", text, **fields)
         else:
-            text = f"round {ending.round} was given up: {error}"
+            text = str(error)
+            text = text if text.startswith(f"round {ending.round} ") else f"round {ending.round} aborted: {text}"
             self._log(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
 
 

@@ -153,9 +153,7 @@ class Simulation:
         Only a `twin` supports it: otherwise keys depend on all earlier updates.
         """
         if not self._twin or states.keys() != self.participants.keys():
-            raise ConfigError(
-                "only a run that follows from its seed alone can be continued, with the states of all parties"
-            )
+            raise ConfigError("only a seeded run can be continued, and only with the states of all parties")
         self.number = number
         for party, participant in self.participants.items():
             participant.number = number
@@ -228,7 +226,7 @@ class Simulation:
         weights = {update.weight for update in updates.values() if isinstance(update.weight, int | float)}
         if len(weights) > 1 and not self.agreement.settings.weighted and self.agreement.protocol.server is None:
             raise ConfigError(
-                "parties have different weights; pass weighted=True, because all parties have to agree to that"
+                "parties have different weights; try: pass weighted=True, because all parties have to agree to that"
             )
         if self._seed is not None and not self._twin:
             self._renew(updates, absent)
@@ -269,7 +267,7 @@ class Simulation:
             raise ConfigError(problems)
         missing = set(self.parties) - updates.keys() - set(absent)
         if missing or not updates.keys() <= set(self.parties):
-            raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
+            raise ConfigError(f"a round needs exactly one update from each of {', '.join(self.parties)}")
 
     def _rows(self, out: Any) -> Rows:
         """Returns the row of each party; raises ConfigError if averages cannot be written into the matrix."""
@@ -283,7 +281,7 @@ class Simulation:
             raise ConfigError("out must be a matrix that can be written to, and this one is read-only")
         if clip > float(np.finfo(out.dtype).max):
             raise ConfigError(
-                f"averages up to clip={clip:g} do not fit out, a matrix of {out.dtype}; use a smaller clip"
+                f"averages up to clip={clip:g} do not fit out, a matrix of {out.dtype}; try: use a smaller clip"
             )
         return dict(zip(self.parties, out, strict=True))
 

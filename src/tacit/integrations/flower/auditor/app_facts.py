@@ -91,11 +91,15 @@ class App:
             flower["components"]["serverapp"]
             name = str(settings.get("project", {}).get("name", folder.name))
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} cannot be read: {error.strerror}; try: give the folder of a Flower app"
+            ) from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
+            raise ConfigError(f"{path} cannot be read: {error}; try: give the folder of a Flower app") from None
         except (AttributeError, KeyError, TypeError):
-            raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} has no [tool.flwr.app.components]; try: give the folder of a Flower app"
+            ) from None
         return cls(name, config, settings, Source(folder, config))
 
     def find_component(self, name: str) -> tuple[str, str]:
@@ -109,7 +113,7 @@ class App:
         module = self.source.load(name)
         if module is None:
             path = self.source.folder / f"{name.replace('.', '/')}.py"
-            raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
+            raise ConfigError(f"{path}, the file of the server app, does not exist")
         trace = Trace.of(self.source, module, attribute)
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
         worst = replace(worst, elsewhere=trace.elsewhere)
