@@ -225,7 +225,7 @@ class Replay:
 
     def data(self, token: bytes) -> bytes:
         """Returns the real bytes at the place where a token was found."""
-        found = self.view.found[token]
+        found = self.view.place_of(token)
         if found.box is None:
             round_, number = found.path
             return bytes(self.transcripts[round_ - 1].passed[number].envelope.sealed)
@@ -241,8 +241,8 @@ class Replay:
                 "of the audited run"
             )
         context = self.here(meaning.context)
-        if self.view.found[box].box is None:
-            round_, number = self.view.found[box].path
+        if (outer := self.view.place_of(box)).box is None:
+            round_, number = outer.path
             context = msgspec.msgpack.encode(self.transcripts[round_ - 1].passed[number].envelope.address)
         return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
 
@@ -280,7 +280,7 @@ class Replay:
     def public(self, token: bytes) -> bytes:
         """Returns the real public key that a token stands for: from the roster, from a message, or from the coalition's
         own key."""
-        if token in self.view.found:
+        if self.view.locate(token) is not None:
             return self.data(token)
         meaning = self.view.world.meaning(token)
         if not isinstance(meaning, Public):

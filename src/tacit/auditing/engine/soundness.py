@@ -133,7 +133,7 @@ class Guard:
             affordable = MOST_WORK // max(1, scope.terms.work * rounds)
             self.entries = max(self.entries, min(LONG_ENTRIES, affordable))
         self.simulation = SymbolicSimulation(
-            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value
+            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value, logged=True
         )
         self.agreement, self.world, self.table = (
             self.simulation.agreement,

@@ -70,6 +70,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     seals = {v: accord.agree(SEAL, listed.members, u, c.secret, v, key) for v, (key, _, _) in listed.keys.items()}
     own, sealed = share_secrets(accord, circle, u, s, b, seals)
     await link.send(SERVER, ShareKeys(sealed, accord.commitment(u, b)))
+    del sealed  # sent; a simulation would otherwise hold those of all clients until the end of the round
 
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
@@ -85,20 +86,21 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
             "our shares"
         )
     held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
-    y = ring.encode(update)
-    mask(accord, listed.members, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
-    view = accord.view(u, listed.members, inbox.members)
+    y, members2, members3 = ring.encode(update), listed.members, inbox.members
+    mask(accord, members2, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
+    del listed, inbox  # read, as above
+    view = accord.view(u, members2, members3)
     views = {v: suite.tag(seals[v], view) for v in others}
     # The batch is saved before the vector is sent, because the user may never learn whether it was summed.
     state = await link.save(msgspec.structs.replace(state, batch=promised_batch(accord, state, u)))
     await link.send(SERVER, MaskedInput(views, memoryview(ring.pack(y))))
-    del y  # sent; a simulation would otherwise hold one per client until the end of the round
+    del y, views  # sent, as above
 
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
         return await adopt_sum(accord, state, base, chosen)
-    sets = listed.members, inbox.members, chosen.members
+    sets = members2, members3, chosen.members
     check_chosen(accord, circle, sets)
     check_views(accord, seals, sets, others, chosen.views)
     await link.send(SERVER, Consent(suite.sign(accord.consent(*sets))))
