@@ -49,7 +49,7 @@ bench: $(VENV)/.setup          ## print measured ratios and write them as JSON t
 
 docs: $(VENV)/.setup           ## build the site of all pages into build/site; open build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html; to search in it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+	@echo "open build/site/index.html in a browser"
 
 # Tests in a browser skip, and say so, where there is none and we may not install it.
 chromium:

@@ -1,8 +1,8 @@
-"""Writes docs/attacks.md and its pictures: what the attacks found.
+"""Writes docs/attacks.md with its pictures, and the table of attacks on docs/claims.md.
 
 `python docs/attacks.py --run decode epsilon` runs attacks in full and keeps their findings in attacks.json (all of them
-without a name, which takes half an hour); `--draw` draws the pictures anew. Without either it writes the page from what
-is kept, and with `--check` nothing at all: exit code 1 then says that the page is out of date.
+without a name, which takes half an hour). `--draw` draws the pictures anew. Without either it writes the pages from
+what is kept. With `--check` it writes nothing, and exit code 1 says that a page is out of date.
 """
 
 import argparse
@@ -20,63 +20,95 @@ from tacit.lab.attacks.attack_result import Attack, Finding
 from tacit.lab.attacks.registry import ATTACKS, find_attack
 
 HERE = Path(__file__).parent
-PAGE, KEPT = HERE / "attacks.md", HERE / "attacks.json"
+PAGE, CLAIMS, KEPT = HERE / "attacks.md", HERE / "claims.md", HERE / "attacks.json"
 HEAD = """\
-# What the attacks found
+# Attacks: all results
 
-Written by `python docs/attacks.py` from full runs of `tacit attack NAME --full`. Every attack is tried on targets on
-which it must win and on ones on which it must not. Values come with what they lie between: a 95 % interval of what was
-sampled, bounds of what was accounted for, and nothing of what was counted out. That an attack fails shows only that
-this attack fails, so such targets are *not broken by this*, never secure.
+*Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary.
+
+| column | meaning |
+| --- | --- |
+| target | a protocol with its settings; each attack has targets that it must break and targets that it must not break |
+| value, between | the result; its 95 % interval if sampled, bounds if accounted for, empty if exhaustive |
+| verdict | *broken*, or *not broken by this*: it shows only that this attack fails, not that a target is secure |
+
+`python docs/attacks.py` writes this page from full runs of `tacit attack NAME --full`.
 """
+SUMMARY = {
+    "admm": (
+        "a curious peer solves for vectors of peers that it met twice, or from group sums",
+        "few iterations with masks",
+    ),
+    "decode": ("an eavesdropper decodes local models with quadratic losses", "sealed links, as Tacit always uses"),
+    "eavesdropper": (
+        "an eavesdropper tells from traffic whether a client's data changed",
+        "sealed links; noise only in part",
+    ),
+    "receiver": ("a receiver of `pushsum` finds a sender's vector up to a factor", "`masked=True`"),
+    "disaggregate": ("a server separates the sums of many rounds into users", "whole batches, `Batches(K, T)`"),
+    "epsilon": ("an observer measures more privacy loss than the claimed ε", "noise calibrated for honest users"),
+    "collusion": ("colluding receivers of `cesar` compare their sums", "a larger masking requirement s"),
+    "inversion": (
+        "a server reconstructs images from gradients",
+        "`secagg` hides the owner; averages still show images and labels",
+    ),
+    "lies": (
+        "a malicious server sends parties different sets, sums or models",
+        "the deployed precautions; two sums of the agreed size remain possible",
+    ),
+}
+"""By attack: what the adversary does, and what stopped it in these runs."""
 PICTURES = {
     "eavesdropper": (
         "onlooker.png",
-        "What the eavesdropper's network makes of runs of two classes, by the two main directions of its last layer. "
-        "On sealed links all runs look the same.",
+        "Runs of two classes as the eavesdropper's network sees them: the two main directions of its last layer. On "
+        "sealed links all runs look the same.",
     ),
     "inversion": (
         "inversion.png",
-        "Images of clients, and what the server makes of what it receives: one client's model under fedavg, its masked "
-        "model under secagg, and the average over eight clients, in which the images are but not whose they are.",
+        "Images of clients, and what the server reconstructs: from one client's model under fedavg, from its masked "
+        "model under secagg, and from the average over eight clients. The average shows images, not whose they are.",
     ),
     "collusion": (
         "collusion.png",
-        "Random 25-regular graphs of 100 nodes in which colluding receivers put a node at risk, by masking "
-        "requirement: one receiver as the paper counts, and two that compare their sums.",
+        "Share of random 25-regular graphs of 100 nodes in which colluding receivers put a node at risk, by masking "
+        "requirement. Lines: one receiver, as the paper counts. Dashed: two that compare their sums.",
     ),
 }
 
 
 NOTES = {
     "lies": """\
-**One round.** A server tells each client of `secagg` who was asked, who is left and who is summed, in every way
-there is. A lie works if the server learns a vector, a sum of fewer users than agreed, or more than one sum.
+**One round.** A server tells each client of `secagg` which users were asked, are left and are summed, in every
+possible way. A lie works if the server learns a vector, a sum of fewer users than agreed, or more than one sum.
 
-**Two and three rounds.** A server tries to make parties mask together that hold different models: from the sum of
-one live model and dead ones the update of the live one follows. In each round it sends each party one of these:
+**Two and three rounds.** A server tries to make parties mask together that hold different models. The sum of one live
+model and dead ones then shows the update of the live one. In each round it sends each party one of these:
 
-- a sum of a live or a dead model, or one that weighs a single unit, in the units of any roster of the sequence. It
-  names as the lineage before it any that a party has reached, that of the start, or a forged one;
-- the last sum: any of these again, said to be of any round so far, to parties that have it or lack it;
-- nothing, until the round fails.
+- A sum of a live or a dead model, or one with a weight of a single unit, in the units of any roster of the sequence. As
+  the lineage before it, it names any that a party has reached, that of the start, or a forged one.
+- The last sum: any of these again, said to be of any round so far, to parties that have it or lack it.
+- Nothing, until the round fails.
 
-Between rounds each party gets the next roster when it likes: the same one renewed, one user less or more, another
-ring, or contributions that are changes (`norm`) and no longer models. Machines fail in a round, before or after the
-sum is on disk. Programs start again from any model that they saved, and restore, continue from its lineage, or call
-nothing. A Flower server sends one node other arrays, another order of them, other records, another function, or
-another configuration.
+Between rounds each party may get the next roster: the same one renewed, one user less or more, another ring, or
+contributions that are changes (`norm`) and no longer models. Machines fail in a round, before or after the sum is on
+disk. Programs start again from any model that they saved. They restore, continue from its lineage, or call nothing. A
+Flower server sends one node other arrays, another order of them, other records, another function, or another
+configuration.
 
-A break is a group of the smallest sum or more that accepts each other's keys while two members hold different
-models. Deployed clients answer. What becomes of a party depends on what it is sent alone, so the states of one
-party are those of all, and a group is a choice of them. Where parties sign more than 40 different lineages, each is
-tried with 8 others. Three rounds of programs that may fail are searched for rosters with the same ring.
+A break is a group of the smallest sum or more that accepts each party's keys while two members hold different models.
+Deployed clients answer. The state of a party depends only on what it is sent, so one party's states are those of all,
+and a group is a choice of them. Where parties sign more than 40 different lineages, each is tried with 8 others. Three
+rounds of programs that may fail are searched for rosters with the same ring.
 
-Not covered: one bad model for all, an initial model from elsewhere, programs that name a lineage which their model
-does not have or keep more of the past than the model, and folders that are put back from a copy.
+Not covered:
+
+- One bad model for all, or an initial model from elsewhere.
+- Programs that name a lineage which their model does not have, or that keep more of the past than the model.
+- Folders restored from a copy.
 """,
 }
-"""What an attack tries, where its findings do not say it."""
+"""What an attack tries, where its findings do not state it."""
 
 
 def kept() -> dict[str, Any]:
@@ -136,13 +168,29 @@ def page() -> str:
         ]
         if attack.name in PICTURES:
             file, caption = PICTURES[attack.name]
-            lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+            lines += [f"![{caption}]({file})", "", f"*{caption.removesuffix('.')}*.", ""]
         if attack.name in NOTES:
             lines.append(NOTES[attack.name])
         every = [Finding(**each) for each in findings]
         for tried in dict.fromkeys(finding.tried for finding in every):
             lines += [*table([finding for finding in every if finding.tried == tried]), ""]
     return "\n".join(lines)
+
+
+def claims_page() -> str:
+    """Returns docs/claims.md with the summary of all attacks."""
+    lines = [
+        "| attack | adversary and aim | broken | not broken by this | stopped by |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
+    for name, findings in kept().items():
+        attack = find_attack(name).name
+        aim, remedy = SUMMARY[attack]
+        broken = sum(each["broken"] for each in findings)
+        lines.append(f"| [{attack}](attacks.md#{attack}) | {aim} | {broken} | {len(findings) - broken} | {remedy} |")
+    start, end = (f"<!-- {mark}attacks-summary -->" for mark in ("", "/"))
+    before, _, rest = CLAIMS.read_text(encoding="utf-8").partition(start)
+    return f"{before}{start}\n\n{chr(10).join(lines)}\n\n{end}{rest.partition(end)[2]}"
 
 
 def table(findings: list[Finding]) -> list[str]:
@@ -163,19 +211,21 @@ def table(findings: list[Finding]) -> list[str]:
 
 
 def main() -> int:
-    """Writes the page, or says whether it is up to date."""
+    """Writes the pages, or checks whether they are up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs="*", metavar="NAME", help="run these attacks in full first; all without a name")
     parser.add_argument("--draw", action="store_true", help="draw the pictures anew")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is out of date")
     given = parser.parse_args()
     if given.run is not None:
         run(given.run)
     if given.draw:
         draw()
-    if given.check:
-        return int(PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in {PAGE: page(), CLAIMS: claims_page()}.items():
+        if not given.check:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            return 1
     return 0
 
 

@@ -1,11 +1,12 @@
-"""Writes docs/claims.md: what the papers claim, and what the audit says of it, computed anew each time.
+"""Writes the generated tables of docs/claims.md: claims, their verdicts, and counterexamples, computed anew each time.
 
-`python docs/claims.py` runs the audits and writes the page; with `--check` it writes nothing, and exit code 1 says
-that the page is out of date.
+`python docs/claims.py` runs the audits and replaces what is between the marks of the page. With `--check` it writes
+nothing, and exit code 1 says that the page is out of date. `docs/attacks.py` writes the table of attacks there.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -28,13 +29,13 @@ REPRODUCED = Path(__file__).with_name("reproductions.json")
 
 
 class Finding(NamedTuple):
-    """A guarantee, and what came out when it was audited."""
+    """Guarantee of a paper, with the result of its audit."""
 
     claim: str
     verdict: str
     evidence: str
     smallest: str
-    """The smallest counterexample that was found."""
+    """Smallest counterexample that was found."""
     holds: str
 
 
@@ -42,40 +43,40 @@ NONE = "none found"
 
 
 def learns(protocol: str, coalition: list[str], **settings: object) -> int:
-    """Returns how many vectors a coalition can work out; raises if a recipe does not recover what it says."""
+    """Returns how many vectors a coalition recovers; raises if a recipe does not recover its victim."""
     report = tacit.audit(protocol, coalition=coalition, **settings)
     if any(error > 1e-2 for error in report.errors.values()):
         raise AssertionError(f"a recipe of {protocol} does not recover its victim: {report.errors}")
     return len(report.exposed)
 
 
-# --- claims that were run again, by the verdicts of docs/reproductions.md -------------------------------------------
+# --- claims that were run again, by the verdicts of docs/reproductions.json -----------------------------------------
 
 
 class Claim(NamedTuple):
-    """A claim that rows of a reproduction are about."""
+    """Claim that rows of a reproduction test."""
 
     text: str
     name: str
     """Name of the reproduction."""
     about: tuple[str, ...]
-    """What the rows begin with; all rows if empty."""
+    """First words of these rows; all rows if empty."""
     holds: str
 
 
-GAP = "CESAR less D-PSGD, accuracy"
+GAP = "CESAR minus D-PSGD, accuracy"
 CLAIMS = (
     Claim(
         "000, Table II: SecureD-FL is as accurate as FedAvg, and more so than training alone",
         "000-table2",
         (),
-        "the accuracy of the average, if it is one: see Lemma II.2",
+        "the accuracy of the average, if iterations suffice: see Lemma II.2",
     ),
     Claim(
         "000, Section VI-B: SecureD-FL learns as FedAvg does, and training alone loses more with more peers",
         "000-fig3",
         (),
-        "an average that is one after two iterations: see Lemma II.2",
+        "an average that is exact after two iterations: see Lemma II.2",
     ),
     Claim(
         "000, Fig. 4: the error of the average falls below 10⁻¹³ after four iterations",
@@ -87,7 +88,7 @@ CLAIMS = (
         "000, Fig. 5: beyond one iteration, their number makes a negligible difference to the accuracy",
         "000-fig5",
         ("accuracy with",),
-        "two iterations with a ρ for each of them, four with a constant one",
+        "two iterations with a ρ for each, four with a constant ρ",
     ),
     Claim(
         "000, Section VI-D: Algorithm 2 finds nearly as many partitions as there can be",
@@ -99,7 +100,7 @@ CLAIMS = (
         "001, Section 4.2: PPSGD reaches w* without sacrificing accuracy, after around 20 rounds",
         "001-fig3",
         (),
-        "narrow distributions of y_i(0), with steps that fall like 1/t",
+        "narrow distributions of y_i(0), with steps that decrease as 1/t",
     ),
     Claim(
         "001, Section 4.2, with other step sizes than 1/(2t)",
@@ -117,13 +118,13 @@ CLAIMS = (
         "001, Section 4.4: the larger the variance of y_i(0), the smaller its accuracy; PPSGD hides more than noise",
         "001-table3",
         ("accuracy", "decoded"),
-        "an eavesdropper that listens for five rounds decodes whatever y_i(0) is",
+        "an eavesdropper that listens for five rounds decodes for any y_i(0)",
     ),
     Claim(
         "001, Section 4.4: without y_i(t) an eavesdropper does worse under PPSGD, and no worse under PSGD",
         "001-table3",
         ("accuracy that",),
-        "both, for eavesdroppers that learn",
+        "both, for eavesdroppers that learn from runs",
     ),
     Claim(
         "001, Section 4.5: on the Boston housing data, too, it is less accurate under PPSGD",
@@ -147,7 +148,7 @@ CLAIMS = (
         "002, theorem: C(T) users take part on average; C(6) = 11.77 for N = 120, K = 12, p = 0.2",
         "002-cardinality",
         ("C(6), p", "settings in which C"),
-        "the formula, with equal p; 11.77 is cut off, not rounded",
+        "the formula, with equal p; 11.77 is truncated, not rounded",
     ),
     Claim(
         "002, theorem: Multi-RoundSecAgg has multi-round privacy T",
@@ -159,7 +160,7 @@ CLAIMS = (
         "002, baselines: user partitioning has T = group size, random selection T = 1; a larger T costs users a round",
         "002-cardinality",
         ("T by the audit, Random", "T by the audit, User", "C of Random", "C(2)", "C(3)", "C(4)", "C(6):", "C(12)"),
-        "the trade-off, which is drawn only: C falls as T grows",
+        "the trade-off, which is only drawn: C falls as T grows",
     ),
     Claim(
         "002, additional slides: any strategy with privacy T has a batch partitioning structure",
@@ -177,7 +178,7 @@ CLAIMS = (
         "002, additional slides: the relaxed privacy T = 2 has B_new, with twice as many sets as B_old",
         "002-optimality",
         ("different sets", "relaxed T", "most sets"),
-        "against a server alone: with one user it learns all vectors",
+        "against the server alone; together with one user it learns all vectors",
     ),
     Claim(
         "002, convergence: E[L(x)] − L* is below the bound, and C controls the rate",
@@ -189,7 +190,7 @@ CLAIMS = (
         "002, experiments: Batches are about as accurate as Random, User Partitioning is far behind",
         "002-accuracy",
         ("Batches", "Partition"),
-        "few rounds were run, which leaves longer trainings open",
+        "few rounds; longer trainings are open",
     ),
     Claim(
         "003, Lemma 2: one step brings θ̄ closer to θ*, (3)", "003-lemmas", ("Lemma 2",), "every step that was traced"
@@ -198,13 +199,13 @@ CLAIMS = (
         "003, Lemma 3: users stay within (9) of each other, and a mean of E within (10) of that of all",
         "003-lemmas",
         ("Lemma 3",),
-        "(9) for the models after averaging, and both only as long as noise is small: it is not in them",
+        "(9) for the models after averaging; both only while noise is small, because they do not include it",
     ),
     Claim(
         "003, Theorem 4: the excess risk is below (11)",
         "003-epsilon",
         ("what θ⁰ loses", "power of ε", "longest"),
-        "K = 1 and large E, where the bound is below what θ⁰ loses",
+        "K = 1 and large E, where the bound is below the loss of θ⁰",
     ),
     Claim(
         "003, Section 5: a larger K costs utility", "003-k", ("excess", "power", "what θ⁰"), "where users' data differ"
@@ -221,7 +222,7 @@ CLAIMS = (
         "004, Section 4.6.4: with 15 colluding nodes of 100 the risk is 1.45 % at s = 9, and none from s = 13 on",
         "004-fig6",
         ("graphs at risk, 15", "the same if two"),
-        "the count of masks that colluders know; not if two of them compare their sums",
+        "the number of masks that colluders know; not if two of them compare their sums",
     ),
     Claim(
         "004, abstract: with random subsampling CESAR is within 0.5 points of the accuracy of D-PSGD",
@@ -233,7 +234,7 @@ CLAIMS = (
         "004, abstract: with random subsampling it adds 11 % of data; Section 4.6.2: with TopK 12 to 35 %",
         "004-table3",
         ("bytes of CESAR over D-PSGD",),
-        "less as deployed: the common neighbour passes selections on, and none go along with models",
+        "less as deployed: the common neighbour relays selections, and models are sent without them",
     ),
     Claim(
         "004, Section 4.6.1: CESAR replaces D-PSGD on other data sets, too, with the same settings",
@@ -257,14 +258,14 @@ CLAIMS = (
         "004, Table 3 and Fig. 3 on 48 nodes, with 50 and 30 % shared: shares and bytes of CESAR and D-PSGD",
         "004-nodes",
         (),
-        "bytes, and shares of random selections; few rounds were run, which leaves TopK's share and accuracy open",
+        "bytes, and shares of random selections; few rounds, so TopK's share and accuracy are open",
     ),
 )
 CONFIRMED, REFUTED, PARTLY, OPEN = "confirmed", "refuted", "refuted in part", "not comparable"
 
 
 def reproduced(claim: Claim) -> Finding:
-    """Returns what came of a claim when it was run again; the paper's scale has the last word on a row."""
+    """Returns the result of the rows of a claim; the paper's scale has the last word on a row."""
     kept = json.loads(REPRODUCED.read_text(encoding="utf-8"))
     results = [kept.get(f"{claim.name} {scale}", {"rows": []}) for scale in ("small", "paper")]
     rows: dict[str, Any] = {row["what"]: row for result in results for row in result["rows"]}
@@ -280,7 +281,7 @@ def reproduced(claim: Claim) -> Finding:
     return Finding(
         claim.text,
         (PARTLY if agree else REFUTED) if differ else (CONFIRMED if agree else OPEN if about else "not run"),
-        f"[{claim.name}](reproductions.md): of {len(about)} rows {agree} agree, {differ} differ, "
+        f"[{claim.name}](reproductions/{claim.name[:3]}.md): of {len(about)} rows {agree} agree, {differ} differ, "
         f"{len(about) - agree - differ} cannot be compared",
         NONE if off is None else f"{off['what']}: {off['ours']} (paper: {off['paper']})".replace("|", "\\|"),
         claim.holds,
@@ -357,7 +358,7 @@ def observations() -> list[Finding]:
                 CONFIRMED if heard == RUNS else PARTLY,
                 f"five clients, {target.rounds} rounds over open links: all local optima decoded in {heard} of {RUNS} "
                 f"runs; over sealed links in {sealed}",
-                "it is one itself",
+                "the example itself",
                 "links are always sealed here, which the paper's eavesdropper cannot open",
             )
         )
@@ -400,19 +401,21 @@ def admm() -> list[Finding]:
     n, gap, iterations, shown = smallest_admm()
     return [
         Finding(
-            "000, Lemma III.1: in all-to-all communication two iterations show everybody's vector",
+            "000, Lemma III.1: in all-to-all communication two iterations show the vectors of all peers",
             "confirmed",
             f"nine peers, two iterations: one peer learns {both} of the 8 others",
-            "it is one itself",
+            "the example itself",
             "more than one iteration all to all is refused unless masked",
         ),
         Finding(
-            "000, Theorem III.2: with gap t_g, 2·t_g − 1 iterations show a curious peer nobody's vector",
+            "000, Theorem III.2: with gap t_g, 2·t_g − 1 iterations show a curious peer no vector",
             "refuted",
-            f"nine peers, t_g = 4, iterations 1 to 8: {', '.join(map(str, counts))} exposed, so iteration {first} is "
+            f"nine peers, t_g = 4, iterations 1 to 8: {', '.join(map(str, counts))} vectors exposed, so iteration "
+            f"{first} is "
             f"one too many; fifteen peers, t_g = 7, iterations 5 and 6: {kirkman[0]} and {kirkman[1]} of 14; two peers "
-            f"together, two iterations: somebody is exposed to {sum(bool(pair.exposed) for pair in pairs)} of "
-            f"{len(pairs)} pairs; after four, all others to {sum(len(pair.exposed) == 7 for pair in four)} of them",
+            f"together, two iterations: {sum(bool(pair.exposed) for pair in pairs)} of {len(pairs)} pairs learn a "
+            "vector; "
+            f"after four, {sum(len(pair.exposed) == 7 for pair in four)} of them learn all others",
             f"{n} peers in threes, t_g = {gap}: {shown} exposed at iteration {iterations} of {2 * gap - 1}",
             f"`masked=True` and at most 4 iterations: {sum(bool(each.exposed) for each in masked)} of {len(masked)} "
             f"single peers and pairs of nine learn a vector",
@@ -446,19 +449,20 @@ def secagg() -> list[Finding]:
     )
     return [
         Finding(
-            "002: batch partitioning keeps sums of fewer than T users from being singled out, in any number of rounds",
+            "002: batch partitioning never singles out a sum of fewer than T users, in any number of rounds",
             "confirmed, if batches stay whole",
-            f"40 users, K = 8, T = 2, 2000 rounds in which a tenth drops out, the same vectors in each: smallest group "
+            f"40 users, K = 8, T = 2, 2000 rounds in which a tenth drops out, static models: anonymity set "
             f"{whole.smallest_group} with whole batches; {partial.smallest_group}, and {len(partial.exposed)} users "
-            f"exposed, where what is left of a batch is summed; {random.smallest_group} after {random.safe_rounds + 1} "
+            f"exposed, where the rest of a batch is summed; {random.smallest_group} after {random.safe_rounds + 1} "
             f"rounds of random participation",
-            f"what is left of a batch is summed: 4 users, 2 rounds, one dropout: {', '.join(least.exposed)} is exposed",
+            f"the rest of a batch is summed: 4 users, 2 rounds, one dropout: {', '.join(least.exposed)} is exposed",
             "`participation=Batches(K, T)`, which clients enforce",
         ),
         Finding(
             "003, Section 3: the server learns the sum over the chosen users and nothing else",
             "confirmed, in one round",
-            f"six users: the server alone learns {alone} vectors, with two users and a threshold of 4 still {helped}",
+            f"six users: the server alone learns {alone} vectors; with two users and a threshold of 4 it learns "
+            f"{helped}",
             NONE,
             "a threshold above half the holders; less is refused",
         ),
@@ -476,7 +480,7 @@ def noise() -> list[Finding]:
         Finding(
             "003, Theorem 1: noise of that σ at each user makes Algorithm 1 (ε, δ)-differentially private",
             "refuted, if more than one user adds it",
-            "claimed ε = 1 (δ = 1e-5, G = 1, n = 100, T = 100), accounted by zCDP for 1, 10, 100 and 1000 users: "
+            "claimed ε = 1 (δ = 1e-5, G = 1, n = 100, T = 100), ε by zCDP for 1, 10, 100 and 1000 users: "
             + ", ".join(f"{each:.3g}" for each in zcdp),
             f"{fewest} users: ε = {tight:.3g} by privacy loss distributions, which are tight",
             f"`tacit.privacy.user_sigma`, which counts honest users only: ε = {enough:.3g} for ten",
@@ -495,13 +499,13 @@ def pushsum() -> list[Finding]:
     sealed = sum(bool(eavesdropper_decoding.find_recovered(run, sealed=True).any()) for run in runs)
     return [
         Finding(
-            "001, Section 3.3: random y_i(0) and p_ii keep an onlooker from decoding the local models",
+            "001, Section 3.3: random y_i(0) and p_ii keep an eavesdropper from decoding the local models",
             "refuted",
             f"the paper's five clients, {target.rounds} rounds over open links: all local optima decoded to "
             f"{eavesdropper_decoding.TOLERANCE:g} in {heard} of {RUNS} runs; over sealed links in {sealed}",
             "one client: three gradient steps leave at most four values of y_i(0), a fourth leaves one",
-            f"links are always sealed here: an onlooker learns {len(onlooker.exposed)} vectors; and against curious "
-            f"receivers, who learn {plain} of 4 in one round, `masked=True`: {masked} of 4",
+            f"links are always sealed here: an eavesdropper learns {len(onlooker.exposed)} vectors. A curious receiver "
+            f"learns {plain} of 4 in one round, and {masked} of 4 with `masked=True`",
         )
     ]
 
@@ -521,18 +525,18 @@ def cesar() -> list[Finding]:
             "004, Theorem 1: no honest-but-curious node learns a neighbour's parameter",
             "confirmed, in one round",
             f"six nodes, s = 2: each of them alone learns {single} vectors",
-            "over rounds of models that stand still there are some (`tacit audit cesar --set share=0.5 --rounds 3`)",
-            "one round; over rounds of unchanged models, audit the graph",
+            "over rounds of static models there are some (`tacit audit cesar --set share=0.5 --rounds 3`)",
+            "one round; over rounds of static models, audit the graph",
         ),
         Finding(
             "004, Theorem 5: with masking requirement k, nor do k colluding nodes",
             "refuted",
             f"s = 2, two receivers with views {{i, j, q}} and {{i, j, q, m}}: they learn {len(pair.exposed)} vector, "
             f"that of m",
-            f"s = 2, {len(least)} nodes, all neighbours but for {ends}: {' and '.join(members)} learn the vector of "
+            f"s = 2, {len(least)} nodes, all neighbours except {ends}: {' and '.join(members)} learn the vector of "
             f"{', '.join(victims)}",
             f"graphs without cycles shorter than five, and s no less than the number of colluders: "
-            f"{sum(bool(each.exposed) for each in wide)} of {len(wide)} pairs of ten nodes learn one",
+            f"{sum(bool(each.exposed) for each in wide)} of {len(wide)} pairs of ten nodes learn a vector",
         ),
     ]
 
@@ -562,24 +566,27 @@ def lemmas_of_cesar() -> list[Finding]:
         Finding(
             "004, Lemma 3: at an entry, all neighbours that send it to a node apply the same number of masks",
             PARTLY if unequal else CONFIRMED,
-            f"12 nodes, degrees 3 and 6, 1000 entries, each selected with 40 %: of {counted:,} pairs of senders that "
+            f"12 nodes, degrees 3 and 6, 1000 entries, each selected with probability 0.4: of {counted:,} pairs of "
+            "senders that "
             f"selected the same entry, {unequal} differ in their number of masks",
             NONE,
-            "what `cesar` relies on: both of a pair find the same entries",
+            "both of a pair find the same entries, which `cesar` relies on",
         ),
         Finding(
             "004, Lemma 4: adversaries can be joined to a clique without worsening the privacy of trusted nodes",
             REFUTED if worse else CONFIRMED,
             f"s = 2, two adversaries and three trusted nodes: in {len(worse)} of {len(cases)} ways to link them, a "
-            "link between the adversaries exposes a trusted node that was not exposed: its masks count, so that a sum "
-            "is sent that was not",
+            "link between the adversaries exposes a trusted node that was not exposed: its masks count, so a sum is "
+            "sent "
+            "that was not sent before",
             f"neighbours {first} and {second}: the adversaries learn a vector once they are linked",
             "masks of colluding nodes protect nobody, and count: see Theorem 5",
         ),
         Finding(
             "004, abstract and conclusion: CESAR surpasses the accuracy of D-PSGD with TopK, by up to 0.3 points",
-            CONFIRMED if better == len(gaps) else PARTLY if better else "does not come out at small scale",
-            f"[004-table3](reproductions.md), at small scale (eight nodes, few rounds): {better} of {len(gaps)} gaps "
+            CONFIRMED if better == len(gaps) else PARTLY if better else "not confirmed at small scale",
+            f"[004-table3](reproductions/004.md), at small scale (eight nodes, few rounds): {better} of {len(gaps)} "
+            "gaps "
             f"are above zero; they are {min(gaps):+.2f} to {max(gaps):+.2f} points",
             f"a gap of {min(gaps):+.2f} points",
             "within half a point of D-PSGD",
@@ -608,10 +615,10 @@ def same_batches() -> list[Finding]:
             "002, theorem: models of one batch cannot be separated, even by non-linear mixtures of the sums",
             CONFIRMED if len(alike) == 4 else PARTLY,
             f"eight users, K = 4, T = 2, 40 rounds: the members of {len(alike)} of 4 batches have the same factor in "
-            f"all {len(rows)} independent sums; moving one by any vector and the other by its negative changes no sum, "
-            "and so nothing that is computed from sums",
+            f"all {len(rows)} independent sums; adding any vector to one and subtracting it from the other changes no "
+            "sum, and so nothing computed from sums",
             NONE,
-            "models that do not change, in batches that stay whole",
+            "static models, in batches that stay whole",
         )
     ]
 
@@ -631,7 +638,7 @@ def smallest_cesar() -> tuple[nx.Graph, tuple[str, ...], list[str]]:
 
 
 class Own(NamedTuple):
-    """What was said of Tacit, what became of it, and what is said now."""
+    """Earlier claim of Tacit, with its verdict, what refuted it, and what holds now."""
 
     claim: str
     verdict: str
@@ -649,62 +656,62 @@ def lie(lacking: str) -> str:
 
 
 def own() -> list[Own]:
-    """What was claimed on the page of `secagg`, in the threat model and elsewhere, and did not hold."""
+    """Claims on the page of `secagg`, in the threat model and elsewhere that did not hold."""
     now = secure_degree(1000, 0.05, 0.1)
     return [
         Own(
             "the server learns no other sum, even if it breaks the rules together with 2·threshold − holders − 1 of "
-            "the holders of anybody's shares",
-            "refuted: U3 was signed by nobody",
+            "the holders of a user's shares",
+            "refuted: nobody signed U3",
             lie("U3 signed by nobody"),
-            "users give their word for U2 and U3 with their masked vectors, and nobody gives shares of b_v of a "
-            "user that was told anything else (`test_a_victim_that_masks_only_with_the_dropped`)",
+            "users sign U2 and U3 with their masked vectors; a user gives no shares of b_v of a user that was told "
+            "another set (`test_a_victim_that_masks_only_with_the_dropped`)",
         ),
         Own(
             "with `neighbours=k` nobody chooses the order of the circle",
-            "refuted: everyone drew it from the U2 it was told",
+            "refuted: each user drew it from the U2 that the server sent",
             lie("U2 signed by nobody"),
-            "keys of masks and shares follow from U2, and U2 has `fewest` users "
+            "keys of masks and shares follow from U2, and U2 has at least `fewest` users "
             "(`test_a_circle_of_the_servers_choosing`)",
         ),
         Own(
             "nobody releases shares before `threshold` holders signed the very same set",
             "true, and not enough in a sparse graph",
             lie("consents are local"),
-            "consents are those of two thirds of U2, over U2, U3 and U5 (`test_two_stories_along_the_circle`)",
+            "two thirds of U2 consent to U2, U3 and U5 (`test_two_stories_along_the_circle`)",
         ),
         Own(
-            "clients refuse to sum a single user, and `secure_degree` makes a circle safe but for 2^-security_bits",
-            "refuted: U2 and U5 had no lower bound, and the degree allowed for no small U2",
+            "clients refuse to sum a single user, and `secure_degree` makes a circle fail with probability "
+            "2^-security_bits at most",
+            "refuted: U2 and U5 had no lower bound, and the degree did not allow for a small U2",
             lie("no lower bound"),
-            f"`fewest` bounds both, and `secure_degree` allows for it and for a server that tries many U2: for 1000 "
-            f"users of whom a twentieth is corrupted and a tenth missing, degree {now[0]} and threshold {now[1]} "
+            f"`fewest` bounds both; `secure_degree` allows for it and for a server that tries many U2: for 1000 users, "
+            f"a twentieth corrupted and a tenth missing, degree {now[0]} and threshold {now[1]} "
             f"(`test_a_server_with_many_friends_and_one_victim`, `test_disjoint_sums_in_one_round`)",
         ),
         Own(
-            "with `Batches(K, T)` no combination of sums singles out fewer than T parties, and clients enforce it "
-            "themselves",
-            "refuted: a client refused when its masked vector was out, judged by the sums that it knew of, and "
-            "remembered only those that it was told of",
-            "a changed roster, or another T: T = 1 where 2 was promised",
-            "a client has one batch for life, and remembers it before its vector leaves "
+            "with `Batches(K, T)` no combination of sums singles out fewer than T parties, and clients enforce it",
+            "refuted: a client refused only after it had sent its masked vector, and remembered only the sums that it "
+            "was told about",
+            "a changed roster, or another T: anonymity set 1 where 2 was promised",
+            "a client has one batch for life, and records it before its vector leaves "
             "(`test_a_changed_roster_cannot_break_up_batches_of_the_past`, `test_another_t_is_another_batch`, "
             "`test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch`)",
         ),
         Own(
             "different sums for different parties are not covered",
-            "it said so, and need not be so",
-            "where all but one are told a model without a gradient, the next average is the update of that one "
+            "true, and can be prevented",
+            "all but one receive a model without a gradient: the next average is the update of that one "
             "(`test_as_it_was_the_next_average_is_the_victims_update`)",
             "users sign the lineage of their model, and mask only with users of equal lineage "
             "(`test_whoever_was_told_something_else_is_not_summed_with_the_others`)",
         ),
         Own(
-            "users who sign the last sum they were told do not mask with users who continue from another model",
-            "refuted: the last sum that a user heard is not the model that it continues from",
+            "users who sign the last sum they received do not mask with users who continue from another model",
+            "refuted: the last sum that a user received is not the model that it continues from",
             "a last sum without a model, a change of the roster, other arrays on Flower, a sum that no model can hold, "
             "a lie about an earlier change: each gives the server one update",
-            "users sign a chain of everything that they trained from, which moves only with the model "
+            "users sign a chain of everything that they trained from, which changes only with the model "
             "(`test_a_last_sum_is_only_signed_with_the_model_that_it_delivers`, "
             "`test_a_change_of_the_roster_does_not_forget_a_lie`, "
             "`test_nodes_do_not_mask_with_a_node_that_was_asked_something_else`)",
@@ -712,39 +719,39 @@ def own() -> list[Own]:
         Own(
             "one round shows one sum",
             "refuted for a loop of calls: `aggregate` drew everything from `seed=0`",
-            "two calls with the same parties: the difference of what the server saw is the difference of two updates",
-            "keys come from the operating system; with a seed, no two runs share a key unless they are the same run "
+            "two calls with the same parties: the difference of the server's views is the difference of two updates",
+            "keys come from the operating system; with a seed, two runs share a key only if they are the same run "
             "(`test_a_loop_of_calls_shows_the_server_nothing_by_subtraction`)",
         ),
         Own(
-            "in `cesar`, masks are fresh for each receiver, attempt and set, so that a receiver that lies gets noise",
-            "refuted: they followed from rank, not from position",
-            "a receiver that knows one neighbour's model reads all 80 entries that another selected of 200 "
+            "in `cesar`, masks are fresh for each receiver, attempt and set, so a receiver that lies gets noise",
+            "refuted: masks followed from rank, not from position",
+            "a receiver that knows one neighbour's model reads all 80 of 200 entries that another selected "
             "(`test_it_would_if_masks_followed_from_rank`)",
-            "positions are part of what masks are derived from "
+            "masks are derived from positions too "
             "(`test_a_receiver_that_lies_about_positions_lays_nobodys_entries_over_known_ones`)",
         ),
         Own(
             "of weights the server learns the sum",
             "refuted: they were summed in limbs",
-            "two weights whose sum is known: 160 of 360 pairs are left "
+            "two weights whose sum is known: 160 of 360 pairs remain possible "
             "(`test_of_weights_that_are_summed_nothing_shows_but_their_sum`)",
             "a weight is one number, and whole numbers are not rounded",
         ),
         Own(
-            "`pushsum` goes on from its saved state, whatever is lost or wrong",
-            "refuted: a bad or missing message in round 1 left a state on which every later round failed",
+            "`pushsum` continues from its saved state after any loss or error",
+            "refuted: after a bad or missing message in round 1, every later round failed",
             "a mass that leaves nothing positive",
-            "masses that add up to nothing are not taken "
+            "masses that add up to nothing are rejected "
             "(`test_a_mass_that_leaves_nothing_is_not_taken_and_forgotten_when_it_comes_right`)",
         ),
         Own(
-            "a client that breaks the rules costs nobody else their place",
-            "refuted, and withdrawn: a client can make those leave to whom it sends shares that do not open",
-            "also, two of six that pad their shares for a third made what the server passes on too long for it",
-            "what has a known length has exactly that length "
-            "(`test_padded_shares_remove_whoever_padded_them_and_nobody_else`); of the rest, the [threat "
-            "model](threat-model.md#clients-that-work-together) says that it can happen",
+            "a client that breaks the rules costs no other client its place",
+            "refuted, and withdrawn: a client can exclude those to whom it sends shares that do not open",
+            "also, two of six that padded their shares for a third made the server's message to it too long",
+            "fields of known length have exactly that length "
+            "(`test_padded_shares_remove_whoever_padded_them_and_nobody_else`); for the rest, see the [threat "
+            "model](threat-model.md#clients-that-work-together)",
         ),
     ]
 
@@ -762,45 +769,71 @@ AUDITS: tuple[Callable[[], list[Finding]], ...] = (
 )
 
 
+PAPERS = {
+    "000": "SecureD-FL (admm)",
+    "001": "PPSGD (pushsum)",
+    "002": "Multi-RoundSecAgg (secagg with batches)",
+    "003": "DP-ERM under secure aggregation (secagg with noise)",
+    "004": "CESAR (cesar)",
+}
+CLASSES = {
+    "confirmed": lambda verdict: verdict == CONFIRMED,
+    "confirmed, under a condition": lambda verdict: verdict.startswith(f"{CONFIRMED}, "),
+    "refuted in part": lambda verdict: verdict == PARTLY,
+    "refuted": lambda verdict: verdict.startswith(REFUTED) and verdict != PARTLY,
+}
+"""Classes of verdicts in the summary; what is in none of them is open."""
+HEAD = """\
+| claim | verdict | what was computed | smallest counterexample | what holds |
+| --- | --- | --- | --- | --- |"""
+OWN_HEAD = """\
+| claimed | verdict | what refuted it | what holds now |
+| --- | --- | --- | --- |"""
+
+
+def replace_part(text: str, name: str, new: str) -> str:
+    """Returns the page with what is between the marks of a name replaced."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    if text.count(start) != 1 or text.count(end) != 1:
+        raise SystemExit(f"{PAGE.name} has no place for {name}")
+    return re.sub(f"{re.escape(start)}.*?{re.escape(end)}", lambda _: f"{start}\n{new}\n\n{end}", text, flags=re.DOTALL)
+
+
+def summary(findings: list[Finding]) -> str:
+    """Returns how many claims of each paper are confirmed and refuted."""
+    lines = [f"| paper | claims | {' | '.join(CLASSES)} | open |", f"| --- |{' ---: |' * (len(CLASSES) + 2)}"]
+    for number, title in PAPERS.items():
+        verdicts = [each.verdict for each in findings if each.claim.startswith(number)]
+        counts = [sum(map(belongs, verdicts)) for belongs in CLASSES.values()]
+        numbers = [len(verdicts), *counts, len(verdicts) - sum(counts)]
+        anchor = re.sub(r"[^\w -]", "", f"{number}: {title}".lower()).replace(" ", "-")
+        lines.append(f"| [{number} {title}](#{anchor}) | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
+
+
+def tables(findings: list[Finding]) -> str:
+    """Returns the claims, with a heading and a table for each paper."""
+    parts = []
+    for number, title in PAPERS.items():
+        rows = [f"| {' | '.join(each)} |" for each in findings if each.claim.startswith(number)]
+        parts.append("\n".join([f"### {number}: {title}", "", HEAD, *rows]))
+    return "\n\n".join(parts)
+
+
 def page() -> str:
-    """Returns the page, with everything in it computed."""
+    """Returns the page, with everything between its marks computed anew."""
     findings = [finding for audits in AUDITS for finding in audits()] + [reproduced(claim) for claim in CLAIMS]
     findings.sort(key=lambda finding: finding.claim[:3])
-    rows = [f"| {' | '.join(finding)} |" for finding in findings]
-    return "\n".join(
-        [
-            "# What the papers claim, and what the audit says",
-            "",
-            "Written by `python docs/claims.py`, which runs `tacit.audit` and attacks on the protocols as they are",
-            "deployed. Every exposure counted here was also carried out on a real transcript. More runs and more",
-            "attacks, with intervals, are on the page of [attacks](attacks.md). Claims with a count of rows were run",
-            "again, and judged by rules that were declared before ([tables and figures](reproductions.md)).",
-            "",
-            "| claim | verdict | what was computed | smallest counterexample | what holds |",
-            "| --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-            "## What Tacit claimed",
-            "",
-            "The same was done to Tacit itself. This is what was claimed before and did not hold, or said less than "
-            "could",
-            "be had, what broke it, and what holds now. Lies of a server were found by `tacit attack lies` on variants",
-            "that lack a precaution, and carried out with real keys; the tests named try the rest, and fail without "
-            "the",
-            "precaution.",
-            "",
-            "| claimed | verdict | what broke it | what holds now |",
-            "| --- | --- | --- | --- |",
-            *(f"| {' | '.join(each)} |" for each in own()),
-            "",
-        ]
-    )
+    text = PAGE.read_text(encoding="utf-8")
+    text = replace_part(text, "claims-summary", summary(findings))
+    text = replace_part(text, "claims", tables(findings))
+    return replace_part(text, "own", "\n".join([OWN_HEAD, *(f"| {' | '.join(each)} |" for each in own())]))
 
 
 def main() -> int:
-    """Writes the page, or says whether it is up to date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    """Writes the page, or checks whether it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is out of date")
     found = page()
     if parser.parse_args().check:
         return int(PAGE.read_text(encoding="utf-8") != found)

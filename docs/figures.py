@@ -1,9 +1,14 @@
-"""Rewrites the parts of pages that come from commands: the demo's output, and the measured figures.
+"""Generator of the parts of pages that come from commands: the demo's output, and the measured figures.
 
-`python docs/figures.py` replaces what is between `<!-- demo -->` and `<!-- /demo -->` in README.md by the output of
-`tacit demo`, what is between `<!-- figures -->` and `<!-- /figures -->` by the headlines of
-benchmarks/results/latest.json, and docs/figures.md by a table of everything in benchmarks/results, which
-`python -m benchmarks` writes. With `--check` nothing is written; exit code 1 then says that figures are out of date.
+`python docs/figures.py` rewrites what is between two markers, such as `<!-- demo -->` and `<!-- /demo -->`:
+
+- in README.md, `demo`: the first two tables of `tacit demo`; `figures`: a few rows of benchmarks/results/latest.json;
+- in docs/figures.md, `missed`: the targets that are missed; `tables`: everything in benchmarks/results.
+
+It also crops docs/ui/adversary.png, which tests in a browser take, to the picture that README.md shows.
+
+`python -m benchmarks` writes benchmarks/results. With `--check` nothing is written; exit code 1 then says that figures
+are out of date.
 """
 
 import argparse
@@ -19,20 +24,20 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "figures.md"
+PICTURE = ROOT / "docs" / "ui" / "adversary.png"
 RESULTS = ROOT / "benchmarks" / "results"
 LATEST = RESULTS / "latest.json"
 
-HEADLINES = (
-    "a client's quantize and mask, 32 bits, N = 100 complete, d = 1,000,000",
-    "the server's sum and unmask, 32 bits, N = 100 complete, d = 1,000,000",
-    "16 masks, d = 1,000,000, against raw AES and add",
-    "share a private key, N = 100, t = 67",
-    "peak memory of quantize and mask",
-    "memory of a whole round, N = 10,000, degree 32, d = 1,000",
-    "bytes a node sends against gossip, random, β = 30%, 48 nodes, degree 6, d = 89,834",
-    "CPU time of a cesar exchange against a recorded figure, random, β = 30%, 48 nodes, degree 6, d = 89,834",
-)
-"""What README.md shows, misses among it; the rest is on the page of figures."""
+HEADLINES = {
+    "a client's quantize and mask, 32 bits, N = 100 complete, d = 1,000,000": "a client masks its vector",
+    "the server's sum and unmask, 32 bits, N = 100 complete, d = 1,000,000": "the server sums and unmasks",
+    "share a private key, N = 100, t = 67": "a client shares its private key",
+    "bytes a parameter on the wire": "size of a masked vector, for each parameter",
+    "peak memory of quantize and mask": "memory that masking takes, for each parameter",
+}
+"""The rows that README.md shows, and what they are called there. All rows are on the page of figures."""
+DEMO_TABLES = 2
+"""How many tables of the demo README.md shows."""
 
 SECTIONS = {
     "latest": "Masks, shares, seals, rounds, sets and cesar",
@@ -48,10 +53,14 @@ SECTIONS = {
 }
 """The files of results, in the order of the page, and what their tables are called."""
 HEAD = ["| what | Tacit | peer | ratio | target |", "| --- | ---: | ---: | ---: | --- |"]
+SHORT_HEAD = [
+    "| one round, 100 parties, 1,000,000 parameters | Tacit | Flower's SecAgg+ | ratio |",
+    "| --- | ---: | ---: | ---: |",
+]
 
 
 def headlines(latest: Path) -> str:
-    """Returns the few figures of README.md, or where to get them if there are none."""
+    """Returns the few figures of README.md, or how to get them if there are none."""
     if not latest.is_file():
         return "There are no figures here yet; `make bench` measures them."
     found = json.loads(latest.read_text(encoding="utf-8"))
@@ -60,25 +69,34 @@ def headlines(latest: Path) -> str:
         raise SystemExit(
             f"{latest.name} has no row called {gone[0]!r}; put another one in HEADLINES of docs/figures.py"
         )
-    return "\n".join([*HEAD, *(_row(rows[name]) for name in HEADLINES), "", _origin(found)])
+    shown = (f"| {' | '.join([label, *_cells(rows[name])[1:4]])} |" for name, label in HEADLINES.items())
+    return "\n".join([*SHORT_HEAD, *shown, "", _origin(found)])
 
 
-def page(results: Path) -> str:
-    """Returns docs/figures.md: everything that was measured, file by file."""
-    parts = [
-        "# Figures",
-        "",
-        "Everything that was measured last, misses included, written by `python docs/figures.py` from what",
-        "`python -m benchmarks` left in `benchmarks/results`. [Benchmarks](../benchmarks/README.md) says who the peers",
-        "are and how the measuring is done. The ratio is the peer's cost over ours. Figures belong to the machine that",
-        "is named with them: compare them within one table.",
-    ]
+def tables(results: Path) -> str:
+    """Returns everything that was measured, file by file."""
+    parts = []
     for name, title in SECTIONS.items():
         path = results / f"{name}.json"
         if path.is_file():
             found = json.loads(path.read_text(encoding="utf-8"))
-            parts += ["", f"## {title}", "", *HEAD, *map(_row, found["rows"]), "", _origin(found)]
-    return "\n".join([*parts, *_intruders(results / "intruders.json")]) + "\n"
+            parts += [f"### {title}", "", *HEAD, *map(_row, found["rows"]), "", _origin(found), ""]
+    return "\n".join([*parts, *_intruders(results / "intruders.json")])
+
+
+def missed(results: Path) -> str:
+    """Returns the rows that miss their targets, each with the note that its benchmark wrote."""
+    rows = [
+        row
+        for name in SECTIONS
+        if (path := results / f"{name}.json").is_file()
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+        if row["met"] is False
+    ]
+    if not rows:
+        return "No target is missed."
+    lines = [f"| {' | '.join([*_cells(row), row['note'].replace('|', '/')])} |" for row in rows]
+    return "\n".join([HEAD[0] + " note |", HEAD[1] + " --- |", *lines])
 
 
 def _intruders(path: Path) -> Iterator[str]:
@@ -86,20 +104,25 @@ def _intruders(path: Path) -> Iterator[str]:
     if not path.is_file():
         return
     rows: Sequence[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    yield from ("", "## Intruders", "", "| where | tried | held |", "| --- | ---: | ---: |")
+    yield from ("### Intruders", "", "| where | tried | held |", "| --- | ---: | ---: |")
     for where in dict.fromkeys(row["where"] for row in rows):
         held = [bool(row["held"]) for row in rows if row["where"] == where]
         yield f"| {where} | {len(held)} | {sum(held)} |"
-    yield from ("", "Written by `python -m benchmarks intruders`. Each try, and what it was answered, is in the JSON.")
+    yield from ("", "Written by `python -m benchmarks intruders`. The JSON has each attempt, and its answer.")
 
 
 def _row(row: Mapping[str, Any]) -> str:
+    return f"| {' | '.join(_cells(row))} |"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """Returns the cells of a row: its name, ours, theirs, the ratio, the target."""
     target = row["target"] or ""
     if row["met"] is not None:
         target += ", met" if row["met"] else ", **missed**"
     ratio = f"{_number(row['ratio'])}×" if row["ratio"] is not None else ""
     cells = (row["name"], _figure(row["ours"], row["unit"]), _figure(row["theirs"], row["unit"]), ratio, target)
-    return f"| {' | '.join(str(cell).replace('|', '/') for cell in cells)} |"
+    return [str(cell).replace("|", "/") for cell in cells]
 
 
 def _figure(value: float | None, unit: str) -> str:
@@ -124,19 +147,28 @@ def _origin(found: Mapping[str, Any]) -> str:
 
 
 def demo() -> str:
-    """Returns what `tacit demo` prints, as a block of text."""
+    """Returns the first tables that `tacit demo` prints, as a block of text."""
     command = [sys.executable, "-c", "from tacit.app.cli.main import main; main()", "demo"]
     wide = {**os.environ, "COLUMNS": "80"}  # whoever runs it, in whatever window
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=wide)  # noqa: S603 (our own command)
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    return "\n".join(["```text", *lines, "```"])
+    return "\n".join(["```text", *first_tables(done.stdout, DEMO_TABLES), "```"])
+
+
+def first_tables(printed: str, count: int) -> list[str]:
+    """Returns the lines of an output up to the end of a number of tables; an empty line ends a table."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    rules = [place for place, line in enumerate(lines) if line and set(line) == {"─"}]
+    if len(rules) < count:
+        raise SystemExit(f"tacit demo prints {len(rules)} tables, not {count}; change DEMO_TABLES of docs/figures.py")
+    end = next((place for place in range(rules[count - 1], len(lines)) if not lines[place]), len(lines))
+    return lines[:end]
 
 
 def replaced(text: str, name: str, part: str) -> str:
     """Returns the text with another part between two markers; raises SystemExit if it has no such markers."""
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not pattern.search(text):
-        raise SystemExit(f"README.md has no part between <!-- {name} --> and <!-- /{name} -->; put the markers back")
+        raise SystemExit(f"the page has no part between <!-- {name} --> and <!-- /{name} -->; put the markers back")
     return pattern.sub(lambda found: f"{found[1]}{part}\n{found[2]}", text)
 
 
@@ -147,8 +179,8 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; exit code 1 if the figures are out of date"
     )
     options = parser.parse_args()
-    readme = README.read_text(encoding="utf-8")
-    after = {README: replaced(readme, "figures", headlines(LATEST)), PAGE: page(RESULTS)}
+    readme = replaced(README.read_text(encoding="utf-8"), "figures", headlines(LATEST))
+    after = {README: readme, PAGE: page(PAGE.read_text(encoding="utf-8"), RESULTS)}
     if options.check:
         stale = [path for path, text in after.items() if path.read_text(encoding="utf-8") != text]
         for path in stale:
@@ -157,7 +189,21 @@ def main() -> int:
     after[README] = replaced(after[README], "demo", demo())
     for path, text in after.items():
         path.write_text(text, encoding="utf-8")
+    crop_picture(PICTURE, PICTURE.with_name("first-screen.png"))
     return 0
+
+
+def crop_picture(whole: Path, shown: Path) -> None:
+    """Writes the upper part of a picture, which fits a screen."""
+    from PIL import Image
+
+    with Image.open(whole) as picture:
+        picture.crop((0, 0, picture.width, min(picture.height, picture.width * 5 // 8))).save(shown, optimize=True)
+
+
+def page(text: str, results: Path) -> str:
+    """Returns the text of docs/figures.md with the measured parts of a folder of results."""
+    return replaced(replaced(text, "missed", missed(results)), "tables", tables(results))
 
 
 if __name__ == "__main__":

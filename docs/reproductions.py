@@ -1,15 +1,16 @@
-"""Writes docs/reproductions.md: the tables and figures of the papers, run again, with verdicts.
+"""Writes docs/reproductions.md, the summary, and docs/reproductions/NUMBER.md, the full tables of a paper.
 
 `python docs/reproductions.py --run 000-fig4 001-fig3` runs some at small scale and keeps the results in
 reproductions.json (all of them without a name); `--scale paper` runs them at the paper's size. `--within 60` gives up a
 run that would take more CPU minutes than that, and keeps how far it came. `--into FILE` keeps results in another file,
-and `--merge FILE` takes them over. Without `--run` it writes the page and its pictures from what is kept. With
-`--check` it writes nothing: exit code 1 says that the page is out of date or a picture is missing.
+and `--merge FILE` takes them over. Without `--run` it writes the pages and their pictures from what is kept. With
+`--check` it writes nothing: exit code 1 says that a page is out of date or a picture is missing.
 """
 
 import argparse
 import hashlib
 import json
+import re
 import resource
 import sys
 from collections import Counter
@@ -34,19 +35,99 @@ PAPERS = {
 }
 PICTURES = HERE / "reproductions"
 HEAD = """\
-# Tables and figures of the papers, run again
+# Reproductions: the papers' tables and figures, run again
 
-*Reference.* `python docs/reproductions.py` writes this page from runs of `tacit reproduce NAME`. Each row has the
-paper's number, ours as mean ± standard deviation over seeds, and a verdict. The rule of a verdict is in the code before
-the run (`src/tacit/lab/papers`), with the reason for its constant, and accepts the paper's own number: a test checks
-that. *Not comparable* is a row whose experiment was changed too much, whose spread over seeds is too wide to tell, or
-for which the paper has no number. Intervals are Student's t at 95 %. Minutes are CPU minutes of one core.
+*Explanation.* Do the numbers of the five papers come out again? Of {rows} rows, **{agree} agree** with the paper and
+**{differ} differ**. Another {other} cannot be compared, and {missing} were not run.
+
 """
+FIGURES = """
+## In pictures
+
+Dashed lines are the paper's numbers or bounds. Each picture is from the run named below it.
+"""
+HIGHLIGHTS_HEAD = """
+## Results that matter most
+
+| measured | paper | ours | verdict | all rows |
+| --- | --- | --- | --- | --- |"""
+TAIL = """
+[Claims and attacks](claims.md) says what each result means for the paper's claim.
+
+## How to read the tables
+
+| term | meaning |
+| --- | --- |
+| agrees, differs | by a rule that was written before the run, with a reason for its constant \
+(`src/tacit/lab/papers`); a test checks that each rule accepts the paper's own number |
+| not comparable | the experiment was changed too much, the spread over seeds is too wide, or the paper has no number |
+| ours | mean ± standard deviation over seeds; intervals are Student's t at 95 % |
+| small, paper | the scale of the run: minutes on two cores, or the paper's size as far as it is feasible |
+| minutes | CPU minutes of one core |
+
+A row that was run at both scales counts once, by the paper's scale. Run any of them again with `tacit reproduce NAME`.
+`python docs/reproductions.py` writes this page and the full tables."""
+PAPER_HEAD = """\
+# Paper {number}, {title}: all rows
+
+*Reference.* Every row of paper {number} that was run again, with the paper's number, ours, and the verdict. The
+[summary](../reproductions.md#how-to-read-the-tables) explains the columns. [Papers](../papers.md) has the citation."""
+SHOWN = {
+    "000-fig4": "error of ADMM's average by iteration",
+    "001-fig3": "convergence of PPSGD",
+    "002-cardinality": "users per round, and fairness",
+    "003-epsilon": "excess risk by ε",
+    "004-fig6": "risk from colluding nodes",
+    "001-table3": "accuracy of an eavesdropper",
+}
+"""Pictures of the summary, with their captions."""
+HIGHLIGHTS = (
+    (
+        "000-fig4",
+        "MSE after 4 iterations, ρ = 0.001, 64 bits",
+        "error (MSE) after 4 ADMM iterations, ρ = 0.001, 64 bits",
+    ),
+    (
+        "000-fig4",
+        "iterations that show a curious peer nobody's model (Theorem III.2)",
+        "ADMM iterations that show one curious peer of 9 no model",
+    ),
+    ("001-fig3", "L − 5 after 50 rounds, mean over clients", "distance of PPSGD from the optimal loss after 50 rounds"),
+    (
+        "001-table3",
+        "decoded from 5 rounds, PPSGD, y(0) ~ U(0.5, 1.5)",
+        "runs of PPSGD that an eavesdropper decodes from 5 rounds",
+    ),
+    ("002-cardinality", "T by the audit, Batches of 6", "anonymity set of batches of 6"),
+    (
+        "002-accuracy",
+        "Batches, T = 6, minus Random, after 20 rounds, N = 120, K = 12, i.i.d.",
+        "accuracy of batches of 6 minus random participation, 20 rounds",
+    ),
+    (
+        "003-epsilon",
+        "power of ε with which the excess falls, calibrated σ",
+        "power of ε with which the excess risk falls",
+    ),
+    (
+        "003-epsilon",
+        "least ε of the noise, Theorem 1's σ, ε = 1",
+        "ε of the noise of Theorem 1, where 1 is claimed",
+    ),
+    ("004-table2", "α for β = 30% at degree 3", "entries to select at degree 3 so that 30 % are sent"),
+    (
+        "004-fig6",
+        "the same if two of them compare sums, s = 9",
+        "risk from 15 colluding nodes at s = 9, if two compare their sums",
+    ),
+)
+"""Rows of the summary, each with a title: of each paper one that agrees and one that differs."""
 VERDICTS = {
     RowVerdict.AGREES: "agrees",
     RowVerdict.DIFFERS: "**differs**",
     RowVerdict.NOT_COMPARABLE: "not comparable",
 }
+SHORT = {RowVerdict.AGREES: "agree", RowVerdict.DIFFERS: "differ", RowVerdict.NOT_COMPARABLE: "not comparable"}
 DIGITS = 5
 """Significant digits of a chart's numbers that are kept."""
 LOOKED = 0.1
@@ -115,42 +196,95 @@ def _cpu() -> float:
     return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
-def page() -> str:
-    """Returns the page."""
+def pages() -> dict[Path, str]:
+    """Returns the summary and the pages of full tables, by path."""
     found = kept()
-    lines = [HEAD, *_summary(found)]
-    for number, title in PAPERS.items():
-        lines.append(f"\n## {number}: {title}\n")
-        for name in papers.names():
-            if not name.startswith(number):
-                continue
-            what = papers.find(name)
-            lines.append(f"\n### {name}: {what.title}")
-            for scale in ("small", "paper"):
-                if (result := found.get(f"{name} {scale}")) is not None:
-                    lines += _results(name, scale, result)
-            lines += _not_run(what, found)
-            for heading, texts in (("Not stated in the paper", what.unstated), ("Changed here", what.changed)):
-                if texts:
-                    lines += [f"\n**{heading}:**\n", *(f"- {each}" for each in texts)]
+    full = {PICTURES / f"{number}.md": _paper_page(number, title, found) for number, title in PAPERS.items()}
+    return {PAGE: _summary_page(found), **full}
+
+
+def _summary_page(found: dict[str, Any]) -> str:
+    total = _totals(found)
+    counts = [total[each] for each in RowVerdict]
+    head = HEAD.format(
+        rows=sum(total.values()), agree=counts[0], differ=counts[1], other=counts[2], missing=total["not run"]
+    )
+    lines = [head + "\n".join(_summary(found)), HIGHLIGHTS_HEAD, *_highlights(found), FIGURES, *_figures(found), TAIL]
     return "\n".join(lines) + "\n"
+
+
+def _paper_page(number: str, title: str, found: dict[str, Any]) -> str:
+    lines = [PAPER_HEAD.format(number=number, title=title)]
+    for name in papers.names():
+        if not name.startswith(number):
+            continue
+        what = papers.find(name)
+        lines.append(f"\n## {name}: {what.title}")
+        for scale in ("small", "paper"):
+            if (result := found.get(f"{name} {scale}")) is not None:
+                lines += _results(name, scale, result)
+        lines += _not_run(what, found)
+        for heading, texts in (("Not stated in the paper", what.unstated), ("Changed here", what.changed)):
+            if texts:
+                lines += [f"\n**{heading}:**\n", *(f"- {each}" for each in texts)]
+    return "\n".join(lines) + "\n"
+
+
+def _highlights(found: dict[str, Any]) -> Iterator[str]:
+    for name, what, title in HIGHLIGHTS:
+        results = [found[key] for scale in ("small", "paper") if (key := f"{name} {scale}") in found]
+        row = [row for result in results for row in result["rows"] if row["what"] == what][-1]
+        numbers = _cell(row["paper"]), _cell(row["ours"])
+        cells = [title, *numbers, VERDICTS[row["verdict"]], _link(name)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _figures(found: dict[str, Any]) -> Iterator[str]:
+    """Yields a table of pictures, two in a row."""
+    names = list(SHOWN)
+    for place in range(0, len(names), 2):
+        pair = names[place : place + 2]
+        pictures = [f"![{SHOWN[each]}](reproductions/{_picture_of(each, found)})" for each in pair]
+        captions = [f"{_link(each)}: {SHOWN[each]}" for each in pair]
+        yield f"| {' | '.join(pictures)} |"
+        if not place:
+            yield "| --- | --- |"
+        yield f"| {' | '.join(captions)} |"
+
+
+def _picture_of(name: str, found: dict[str, Any]) -> str:
+    return next(
+        picture_name(name, scale, result)
+        for scale in ("paper", "small")
+        if (result := found.get(f"{name} {scale}", {})).get("charts")
+    )
+
+
+def _link(name: str) -> str:
+    """Returns a link to the full table of a reproduction."""
+    number = name.partition("-")[0]
+    heading = f"{name}: {papers.find(name).title}"
+    anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    return f"[{name}](reproductions/{number}.md#{anchor})"
+
+
+def _totals(found: dict[str, Any], number: str = "") -> Counter[str]:
+    """Returns how many rows have each verdict or were not run, of one paper or of all."""
+    counts: Counter[str] = Counter()
+    for name in papers.names():
+        if name.startswith(number):
+            counts.update(_verdicts(name, found).values())
+            counts["not run"] += len(_missing(papers.find(name), found))
+    return counts
 
 
 def _summary(found: dict[str, Any]) -> Iterator[str]:
     """Yields how many rows agree, differ, cannot be compared and were not run, by paper."""
     yield "| paper | rows | agree | differ | not comparable | not run |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
-    totals: Counter[str] = Counter()
     for number, title in PAPERS.items():
-        counts: Counter[str] = Counter()
-        for name in papers.names():
-            if name.startswith(number):
-                counts.update(_verdicts(name, found).values())
-                counts["not run"] += len(_missing(papers.find(name), found))
-        totals.update(counts)
-        yield _summary_row(f"{number} {title}", counts)
-    yield _summary_row("all", totals)
-    yield "\nA row that was run at both scales counts once, by the paper's scale."
+        yield _summary_row(f"{number} [{title}](reproductions/{number}.md)", _totals(found, number))
+    yield _summary_row("all", _totals(found))
 
 
 def _summary_row(name: str, counts: Counter[str]) -> str:
@@ -174,7 +308,7 @@ def _not_run(what: Reproduction, found: dict[str, Any]) -> list[str]:
     missing, lines = _missing(what, found), []
     if missing:
         command = f"`python docs/reproductions.py --run {what.name} --scale paper`"
-        lines += [f"\nNot run, {len(missing)} rows; {command} runs them:\n", *(f"- {_cell(each)}" for each in missing)]
+        lines += [f"\nNot run, {len(missing)} rows; {command} runs them:\n", *(f"- {_cell(each)}." for each in missing)]
     elif f"{what.name} paper" not in found and what.declared:
         lines.append(f"\nNot run at the paper's scale: `tacit reproduce {what.name} --scale paper`.")
     return lines
@@ -192,21 +326,23 @@ def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
         for row in result["rows"]
     ]
     counts = Counter(row["verdict"] for row in result["rows"])
-    said = ", ".join(f"{counts[each]} {VERDICTS[each].strip('*')}" for each in RowVerdict)
+    said = ", ".join(f"{counts[each]} {SHORT[each]}" for each in RowVerdict)
     return [
         "",  # or else this would be a row of the table before
-        f"`tacit reproduce {name} --scale {scale}`, {_minutes(result)}; {len(rows)} rows: {said}.\n",
-        *(
-            [f"![{_cell(name)}, scale {scale}](reproductions/{picture_name(name, scale, result)})\n"]
-            if result.get("charts")
-            else []
-        ),
-        "| what | paper | ours | verdict | rule | coverage, and the reason for a disagreement |",
+        f"`tacit reproduce {name} --scale {scale}` ({_minutes(result)}), {len(rows)} rows: {said}.\n",
+        *([f"![{_cell(name)}, scale {scale}]({picture_name(name, scale, result)})\n"] if result.get("charts") else []),
+        "| measured | paper | ours | verdict | rule | coverage, and the reason for a disagreement |",
         "| --- | --- | --- | --- | --- | --- |",
         *(f"| {' | '.join(map(_cell, row))} |" for row in rows),
-        *(["\nRules:\n"] if rules else []),
-        *(f"- {letter}: {_cell(rule)}" for rule, letter in letters.items()),
+        *(["", "| rule | agrees if | reason |", "| --- | --- | --- |"] if rules else []),
+        *(f"| {letter} | {' | '.join(_split_rule(rule))} |" for rule, letter in letters.items()),
     ]
+
+
+def _split_rule(rule: str) -> tuple[str, str]:
+    """Returns the condition and the reason of a rule."""
+    condition, _, reason = _cell(rule).partition(": ")
+    return condition, reason
 
 
 def _letter(place: int) -> str:
@@ -240,10 +376,10 @@ def draw(found: dict[str, Any]) -> None:
 
 
 def is_current() -> bool:
-    """Returns whether the page is that of what is kept, and all its pictures are there."""
+    """Returns whether the pages are those of what is kept, and all their pictures exist."""
     pictures = [PICTURES / picture_name(*key.split(), each) for key, each in kept().items() if each.get("charts")]
-    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    return written == page() and all(path.exists() for path in pictures)
+    written = all(path.exists() and path.read_text(encoding="utf-8") == text for path, text in pages().items())
+    return written and all(path.exists() for path in pictures)
 
 
 def _minutes(result: dict[str, Any]) -> str:
@@ -257,7 +393,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Runs, and writes or checks the page."""
+    """Runs, and writes or checks the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs="*", metavar="NAME")
     parser.add_argument("--scale", choices=("small", "paper"), default="small")
@@ -275,7 +411,8 @@ def main() -> int:
     if given.merge is not None:
         keep(kept(given.merge))
     draw(kept())
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -23,7 +23,6 @@ SHOWN = {
     "CONTRIBUTING.md": "contributing.md",
     "RELEASING.md": "releasing.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
-    "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples/index.md",
     "examples/three_hospitals.py": "examples/three_hospitals.md",
     "examples/your_trainer.py": "examples/your_trainer.md",

@@ -196,8 +196,9 @@ def write_inputs() -> None:
         app.mkdir(parents=True)
         Path(name, "pyproject.toml").write_text(APP, encoding="utf-8")
         (app / "server_app.py").write_text(f"from tacit import flower\n{MAIN}{server}", encoding="utf-8")
-        mods = {"app": "", "app secagg": "secaggplus_mod"}.get(name, "flower.mod")
-        client = f"from tacit import flower\napp = ClientApp(mods=[{mods}])\n"
+        mods = {"app": "", "app secagg": "secaggplus_mod, fixedclipping_mod"}.get(name, "flower.mod")
+        imports = "from flwr.client.mod import fixedclipping_mod\nfrom tacit import flower\n"
+        client = f"{imports}app = ClientApp(mods=[{mods}])\n"
         (app / "client_app.py").write_text(client, encoding="utf-8")
 
 

@@ -144,7 +144,7 @@ def test_an_argument_is_enough_for_what_an_audit_takes_long_for(monkeypatch):
 
 def test_large_settings_that_an_argument_says_to_leak_are_refused(monkeypatch):
     monkeypatch.setattr(preflight, "MOST_WORK", 0)
-    with pytest.raises(tacit.LeakRefused, match=r"docs/arguments.md, plain.*masked=True") as caught:
+    with pytest.raises(tacit.LeakRefused, match=r"docs/claims.md, plain.*masked=True") as caught:
         tacit.aggregate(vectors(9), "pushsum")
     assert caught.value.code == "leak"
 

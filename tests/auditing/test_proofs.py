@@ -1,4 +1,4 @@
-"""The arguments of docs/arguments.md, each tried by the audit on few parties before it is believed of many.
+"""The arguments of docs/claims.md, each tried by the audit on few parties before it is believed of many.
 
 Wherever an argument is given, the audit must find what it says; and where one more member would break it, it must not
 be given.
@@ -27,7 +27,7 @@ from tacit.runtime.simulation.faults import Fault
 
 pytestmark = pytest.mark.long
 
-PAGE = ROOT / "docs" / "arguments.md"
+PAGE = ROOT / "docs" / "claims.md"
 NAMES = ("one sum", "circle", "whole batches", "fresh sums", "private neighbours", "few neighbours", "plain")
 
 
@@ -423,7 +423,7 @@ def test_fewer_members_learn_nothing_that_more_would_not(protocol, options):
 
 def test_the_page_has_every_argument_and_the_tests_that_try_it():
     page = PAGE.read_text(encoding="utf-8")
-    headings = [heading.lower() for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)]
+    headings = [heading.lower() for heading in re.findall(r"^### (.*)$", page, re.MULTILINE)]
     assert [name for name in NAMES if name not in headings] == []
     sources = [each.read_text(encoding="utf-8") for each in (ROOT / "src" / "tacit" / "protocols").rglob("*.py")]
     named = {name for source in sources for name in re.findall(r"\bPrivacyArgument\(\s*ArgumentCode\.(\w+)", source)}

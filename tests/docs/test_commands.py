@@ -75,6 +75,8 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
     "pip install '.[flower,ray]'": (None, INSTALLS),
     "python examples/three_hospitals.py": (None, EXAMPLES),
+    "python examples/your_trainer.py lightning": (None, EXAMPLES),
+    "python examples/your_trainer.py lora": (None, EXAMPLES),
     "python examples/sensors.py": (None, EXAMPLES),
     "python examples/compare.py": (None, EXAMPLES),
     "python examples/audit_your_setup.py": (None, EXAMPLES),
@@ -111,11 +113,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], N
         monkeypatch.setenv("HOME", str(tmp_path))
         shutil.copytree(ROOT / "examples", "examples")
         if page.name == "learning.md":
-            scenario = blocks(page, "toml")[0]
+            clinics, scenario = blocks(page, "toml")[:2]
             Path("scenario.toml").write_text(scenario, encoding="utf-8")
             Path("quick.toml").write_text(scenario.replace("rounds = 20", "rounds = 1"), encoding="utf-8")
-        if page.name == "compare-on-my-data.md":
-            Path("clinics.toml").write_text(blocks(page, "toml")[0], encoding="utf-8")
+            Path("clinics.toml").write_text(clinics, encoding="utf-8")
             exec(compile(blocks(page, "python")[0], str(page), "exec"), {})  # noqa: S102 (our own page)
 
     return there

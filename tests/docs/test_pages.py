@@ -26,7 +26,7 @@ def shown(page: Path) -> list[tuple[str, str | None]]:
     return [(found["code"], found["output"]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-LONGER = {"admm", "audit", "audit-flower", "choosing", "compare-on-my-data", "secagg"}
+LONGER = {"admm", "audit", "audit-flower", "choosing", "learning", "secagg"}
 """Pages whose code audits many settings, or learns with many."""
 
 
@@ -101,7 +101,7 @@ ROWS = (
     ("one mask", 0.5, 7.25, "ms", 14.5, "at least 10x", True, "a note"),
     ("a | round", 12345.6, 23456.7, "ms", 1.9, None, None, ""),
     ("a client", 12.0, None, "ms", None, None, None, ""),
-    ("memory", 4.0, 2.0, "B", 0.5, "at least 1x", False, ""),
+    ("memory", 4.0, 2.0, "B", 0.5, "at least 1x", False, "a reason"),
 )
 TABLE = (
     "| one mask | 0.5 ms | 7.25 ms | 14.5× | at least 10x, met |",
@@ -123,7 +123,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_page_of_figures_has_every_row_and_nobodys_folders(figures: ModuleType, results: Path) -> None:
-    page = figures.page(results)
+    page = figures.tables(results)
     assert [line for line in page.splitlines() if line in TABLE] == list(TABLE)
     assert "Written by `python -m benchmarks masks` on" in page
     assert "/home/me" not in page
@@ -133,13 +133,30 @@ def test_the_page_of_figures_has_every_row_and_nobodys_folders(figures: ModuleTy
 def test_readme_has_the_headlines_and_nothing_else(
     figures: ModuleType, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "HEADLINES", ("memory", "one mask"))
+    monkeypatch.setattr(figures, "HEADLINES", {"memory": "memory of it", "one mask": "a mask"})
     lines = figures.headlines(results / "latest.json").splitlines()
-    assert lines[2:4] == [TABLE[3], TABLE[0]]
+    assert lines[2:4] == ["| memory of it | 4 B | 2 B | 0.5× |", "| a mask | 0.5 ms | 7.25 ms | 14.5× |"]
     assert lines[4] == ""
-    monkeypatch.setattr(figures, "HEADLINES", ("a row of the past",))
+    monkeypatch.setattr(figures, "HEADLINES", {"a row of the past": ""})
     with pytest.raises(SystemExit, match="a row of the past"):
         figures.headlines(results / "latest.json")
+
+
+def test_missed_targets_are_listed_with_their_notes(figures: ModuleType, results: Path) -> None:
+    assert figures.missed(results).splitlines()[2:] == [f"{TABLE[3]} a reason |"]
+    path = results / "latest.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "rows": found["rows"][:3]}))
+    assert figures.missed(results) == "No target is missed."
+
+
+def test_the_demo_is_cut_after_its_first_tables(figures: ModuleType) -> None:
+    printed = "a title\n\nhead\n────\nrow 1\nrow 2\n\ntext\n\nhead\n──\nrow 3\n\nmore\n"
+    assert figures.first_tables(printed, 1)[-1] == "row 2"
+    assert figures.first_tables(printed, 2)[-1] == "row 3"
+    assert figures.first_tables(printed.removesuffix("\nmore\n"), 2)[-1] == "row 3"
+    with pytest.raises(SystemExit):
+        figures.first_tables(printed, 3)
 
 
 def test_figures_that_are_not_there_are_no_error(figures: ModuleType, tmp_path: Path) -> None:
@@ -157,7 +174,8 @@ def test_readme_has_the_places_that_are_written_by_commands(figures: ModuleType)
 def test_pages_show_what_the_commands_print_now(figures: ModuleType) -> None:
     text = figures.README.read_text(encoding="utf-8")
     assert text == figures.replaced(text, "figures", figures.headlines(figures.LATEST)), "run python docs/figures.py"
-    assert figures.PAGE.read_text(encoding="utf-8") == figures.page(figures.RESULTS), "run python docs/figures.py"
+    page = figures.PAGE.read_text(encoding="utf-8")
+    assert page == figures.page(page, figures.RESULTS), "run python docs/figures.py"
     printed = figures.replaced(text, "demo", figures.demo())
     assert hide_masked_numbers(text) == hide_masked_numbers(printed), "run python docs/figures.py"
 
@@ -178,11 +196,30 @@ def test_other_masked_numbers_are_no_other_page_but_a_model_in_clear_is() -> Non
     assert hide_masked_numbers(shown) != hide_masked_numbers(shown.replace("0.108", "0.109"))
 
 
-def test_readme_is_two_screens_to_the_first_insight_and_eight_figures() -> None:
+def test_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert lines.index("<!-- /demo -->") < 60
+    assert len(lines) <= 150
+    assert lines.index("<!-- /demo -->") < 50
     table = lines[lines.index("<!-- figures -->") : lines.index("<!-- /figures -->")]
-    assert sum(line.startswith("| ") for line in table) == 2 + 8
+    assert sum(line.startswith("| ") for line in table) == 2 + 5
+    start = lines.index("```python")
+    assert lines.index("```", start) - start - 1 <= 12
+
+
+KINDS = ("Tutorial", "How-to", "Reference", "Explanation")
+MARKED = [
+    page
+    for page in PAGES
+    if page.parent.name != "decisions" and page.stem != "CODE_OF_CONDUCT" and page != ROOT / "README.md"
+]
+
+
+@pytest.mark.parametrize("page", MARKED, ids=lambda page: page.stem)
+def test_a_page_says_at_its_top_which_kind_it_is(page: Path) -> None:
+    title, empty, first = page.read_text(encoding="utf-8").splitlines()[:3]
+    assert title.startswith("# ")
+    assert empty == ""
+    assert re.match(rf"\*({'|'.join(KINDS)})\b", first), f"{page.name} does not say of which kind it is"
 
 
 @pytest.mark.parametrize("protocol", sorted(tacit.protocols.REGISTRY))

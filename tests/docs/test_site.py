@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ def test_the_site_is_whole_and_keeps_to_itself(tmp_path: Path) -> None:
     every_page_is_on_it(site)
     nothing_is_fetched_from_elsewhere(site)
     the_reference_has_everything_that_is_public(site)
+    the_search_finds_a_page_when_the_site_is_opened_from_disk(site)
 
 
 def built(folder: Path) -> Path:
@@ -49,6 +51,27 @@ def nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert fetched == [], page.name
     for sheet in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//|@import", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+def the_search_finds_a_page_when_the_site_is_opened_from_disk(site: Path) -> None:
+    if (chromium := shutil.which("chromium")) is None:
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page, asked, wrong = browser.new_page(), [], []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto((site / "protocols" / "admm.html").as_uri())
+        page.click(".md-search__input")
+        page.keyboard.type("not-restored", delay=20)  # the search listens to keys
+        page.wait_for_selector(".md-search-result__link")
+        found = [link.get_attribute("href") for link in page.locator(".md-search-result__link").all()]
+        browser.close()
+    assert any("troubleshooting.html" in str(address) for address in found)
+    assert wrong == []
+    assert [address for address in asked if not address.startswith("file:")] == []
 
 
 def the_reference_has_everything_that_is_public(site: Path) -> None:

@@ -433,6 +433,7 @@ def test_a_model_that_leaves_the_range_is_an_error_and_not_a_wrong_number():
         ({"self_weight": (0.4, 0.1)}, "self_weight"),
         ({"self_weight": (0.1, 0.6)}, "self_weight"),
         ({"y0": "cauchy"}, "y0="),
+        ({"clip": 0.5}, "clip=0.5 must be at least 1"),
         ({"graph": nx.DiGraph([(i, (i + 1) % N) for i in range(N)]), "masked": True}, "hear only one client"),
         ({"graph": [graphs.exponential(N), DIRECTED], "masked": True}, "one graph"),
     ],

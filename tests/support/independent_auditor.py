@@ -120,6 +120,7 @@ def run(question: Question, base: Any, shifts: Shifts, secrets: Secrets, bits: i
     """
     simulation, seen = question.simulate(shifts.entries, bits), Seen()
     shifts.drawn.clear()
+    shifts.noisy = bool(question.noise)
     for number in range(1, question.rounds + 1):
         shifts.round, updates = number, {}
         first = number if question.drift == "free" else 1
@@ -181,9 +182,11 @@ class Measured:
     def combinations(self) -> Any:
         """Returns an orthonormal basis of the linear combinations of honest vectors that the coalition can compute.
 
-        A vector with its noise counts as the vector; `bits` measures how much the noise hides.
+        A vector with its noise counts as the vector; `bits` measures how much the noise hides. In each round the noise
+        differs, and so does the vector.
         """
-        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind("input"))
+        kind = "noise" if self.question.noise and self.question.rounds > 1 else "input"
+        return row_space(left_null(self.of_kind("mask", "start")) @ self.of_kind(kind))
 
     def recipes(self) -> dict[str, tuple[Any, int]]:
         """Returns for each exposed party the shortest factors that combine the view to its vector, and the vector's
@@ -199,6 +202,15 @@ class Measured:
         factors = np.linalg.pinv(seen, rcond=NEGLIGIBLE) if seen.size else seen.T
         places = [place for place in range(len(names)) if known[place] > 1 - EXACT]
         return {names[place][1]: (factors[place] @ free, names[place][2]) for place in reversed(places)}
+
+    def merge_releases(self, releases: int) -> "Measured":
+        """Returns what could be seen if all releases of a vector had one noise, as much as their mean has at least."""
+        names = list(dict.fromkeys(name[:3] if name[0] == "noise" else name for name in self.columns))
+        rows = np.zeros((len(self.rows), len(names)))
+        for place, name in enumerate(self.columns):
+            rows[:, names.index(name[:3] if name[0] == "noise" else name)] += self.rows[:, place]
+        question = replace(self.question, noise=self.question.noise / releases**0.5)
+        return replace(self, question=question, columns=names, rows=rows)
 
     def exposed(self) -> list[str]:
         """Returns the parties of which a vector can be computed, in any round."""

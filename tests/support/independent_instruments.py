@@ -70,6 +70,8 @@ class Shifts:
     starts: dict[int, float] = field(default_factory=dict)
     """Shift of each random start, by its entry."""
     round: int = 0
+    noisy: bool = False
+    """Whether parties act as with noise: they encode a vector once, and not again for each attempt."""
     whole: tuple[Any, ...] | None = None
     """The only unknown to shift, in all of its entries; for settings that treat entries differently."""
 
@@ -172,6 +174,7 @@ def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
             stack.enter_context(patch.object(RealSuite, name, call))
         stack.enter_context(patch.object(FixedPoint, "_encode_noisy", encode_noisy))
         stack.enter_context(patch.object(FixedPoint, "add_noise", add_noise))
+        stack.enter_context(patch.object(FixedPoint, "draws", property(lambda _: shifts.noisy)))
         stack.enter_context(patch.object(RecordingEntropy, "secret_vector", start))
         yield
 

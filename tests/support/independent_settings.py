@@ -206,9 +206,13 @@ def compare(question: Question, dtype: Any = np.float64) -> Comparison:
     both = sorted(party for party in exposed & set(report.exposed) if hasattr(report.exposed[party], "recover"))
     if question.drift == "static" and both:  # For very many rounds, a report has no recipe that can be replayed.
         size = measured.clip / 16 / 10.0 ** (question.seed % 5)
-        mine, theirs = recovery_errors(measured, both[0], size, dtype, report.exposed[both[0]])
-        if theirs > 100 * mine + 1e-6:
-            found.add("recipe", (both[0], mine, theirs))
+        try:
+            mine, theirs = recovery_errors(measured, both[0], size, dtype, report.exposed[both[0]])
+        except ConfigError:
+            found.add("session" if "neighbours" in question.options else "no recipe", both[0])
+        else:
+            if theirs > 100 * mine + 1e-6:
+                found.add("recipe", (both[0], mine, theirs))
     _compare_bits(found, report)
     _explain_bits(found)
     group = 1 if report.nearly else measured.smallest_group()  # A nearly exposed party stands out.
@@ -250,13 +254,14 @@ def _explain_bits(found: Comparison) -> None:
         if not again.unsafe:
             found.recode("unsafe: bits", "rounding")
     releases = question.simulate(1).agreement.terms.releases
-    if "more bits" in codes and question.noise and releases > 1:
-        # Parties draw separate noise for each weight of a neighbour. The audit gives all of them to a coalition.
-        averaged = replace(found.measured, question=replace(question, noise=question.noise / releases**0.5))
-        again = Comparison(question, averaged)
-        _compare_bits(again, question.audit())
-        if not again.differences:
+    if codes & {"more bits", "not recovered"} and question.noise and releases > 1:
+        # Parties draw other noise for each weight of a neighbour. The audit takes all of them for one that is smaller.
+        merged, report = found.measured.merge_releases(releases), question.audit()
+        again = Comparison(question, merged)
+        _compare_bits(again, report)
+        if not again.differences and set(merged.exposed()) == set(report.exposed):
             found.recode("more bits", "releases")
+            found.recode("not recovered", "releases")
 
 
 def draw_sparse_question(number: int, most_rounds: int = 3) -> Question:

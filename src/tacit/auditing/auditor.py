@@ -41,7 +41,7 @@ HEARD_ROUNDS = 2
 MOST_GUARDED = 500
 """The largest number of messages, shares and masks per round at which a shipped protocol is checked for soundness."""
 PROVED = 1e-3
-"""The largest error of a replayed recipe that counts as a proof. Entries of replayed vectors are at most 1."""
+"""The largest error of a replayed recipe that counts as a proof, relative to the largest replayed entry."""
 
 
 class Assessment(NamedTuple):
@@ -151,7 +151,8 @@ class Auditor:
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
-        unproved = [victim for victim, error in report.proof_errors.items() if not error <= PROVED]
+        most = PROVED * self.scope.proof_size
+        unproved = [victim for victim, error in report.proof_errors.items() if not error <= most]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.worst_case.in_time(coalition):

@@ -1,6 +1,6 @@
 """Arguments: proved statements about coalitions, which hold without an audit and for any number of parties.
 
-A protocol gives its arguments itself (`Terms.arguments`) if its terms meet their conditions. `docs/arguments.md` states
+A protocol gives its arguments itself (`Terms.arguments`) if its terms meet their conditions. `docs/claims.md` states
 and proves each under its name. All assume that parties follow the protocol.
 """
 

@@ -202,6 +202,11 @@ class Scope:
         return by_chance or not (everybody and self.terms.rounds_alike)
 
     @property
+    def proof_size(self) -> float:
+        """The largest magnitude of an entry on which recipes are proved: none is cut off."""
+        return min(1.0, self.terms.settings.clip, self.terms.span)
+
+    @property
     def injected_faults(self) -> int:
         """Number of faults besides those by which parties drop out at random."""
         return len(self.faults) - len(dropouts(self.protocol, self.dropout))

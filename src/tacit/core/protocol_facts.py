@@ -86,7 +86,7 @@ class CoalitionQuery:
 
 
 class ArgumentCode(StrEnum):
-    """Name of an argument of a shipped protocol: the heading under which `docs/arguments.md` states and proves it."""
+    """Name of an argument of a shipped protocol: the heading under which `docs/claims.md` states and proves it."""
 
     ONE_SUM = "one sum"
     CIRCLE = "circle"

@@ -150,7 +150,7 @@ def test_fedavg_is_broken_and_a_masked_message_is_not(targets):
         assert findings[target, images].verdict == "not_broken_by_this"
     assert findings["secagg, one client", labels].samples == 3 * FEW
     assert not findings["secagg, one client", labels].broken
-    assert findings["secagg, average over 8 clients", f"{labels}, of nobody in particular"].samples == FEW
+    assert findings["secagg, average over 8 clients", f"{labels}, without their owner"].samples == FEW
 
 
 def test_controls_come_first(targets):

@@ -234,8 +234,8 @@ def test_rows_of_table_3_say_what_was_measured():
     assert table3.falling_row(falling, table3.HEARD).agrees
     assert table3.falling_row(not_falling, table3.HEARD).agrees is False
     rows = {row.what: row for row in table3.accuracy_rows(falling, table3.HEARD)}
-    assert rows[f"accuracy less that of PSGD, {table3.PRIVATE[0]}, y heard"].agrees is None
-    assert rows[f"accuracy less that of PSGD, {table3.PRIVATE[1]}, y heard"].agrees
+    assert rows[f"accuracy minus that of PSGD, {table3.PRIVATE[0]}, y heard"].agrees is None
+    assert rows[f"accuracy minus that of PSGD, {table3.PRIVATE[1]}, y heard"].agrees
     assert rows["accuracy, PSGD, y heard"].agrees is None
 
 
@@ -295,7 +295,7 @@ def test_every_d_and_t_has_a_row_and_a_place_in_the_chart(monkeypatch):
     monkeypatch.setitem(fig7.SIZES, "small", fig7.Fig7Size(40, (0.1, 3.0), (2, 3), 2))
     found = find("001-fig7").run("small", ignore_progress)
     assert [row.what for row in found.rows] == [
-        f"accuracy under PPSGD less that under PSGD, d = {d:g}, t = {t}" for d in (0.1, 3.0) for t in (2, 3)
+        f"accuracy under PPSGD minus that under PSGD, d = {d:g}, t = {t}" for d in (0.1, 3.0) for t in (2, 3)
     ]
     (chart,) = found.charts
     assert set(chart.lines) == {f"{target}, t = {t}" for target in ("PSGD", "PPSGD") for t in (2, 3)}

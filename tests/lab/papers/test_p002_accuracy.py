@@ -154,7 +154,7 @@ def test_rows_compare_with_random_seed_by_seed():
 
     _, close, late, behind = rows(0.1, 0.12)
     assert (close.agrees, late.agrees, behind.agrees) == (True, True, True)
-    assert close.what.startswith("Batches, T = 2, less Random, after 2 summed rounds, N = 4, K = 4")
+    assert close.what.startswith("Batches, T = 2, minus Random, after 2 summed rounds, N = 4, K = 4")
     assert [row.agrees for row in rows(5.0, 5.1)][1] is False
     assert [row.agrees for row in rows(-1.5, 1.5)][1] is None, "the mean is 0, and too few seeds"
     assert [row.agrees for row in rows(0.1, 0.12, partition=3.0)][3] is False

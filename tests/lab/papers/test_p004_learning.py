@@ -180,7 +180,7 @@ def test_a_panel_has_both_and_alone():
 def test_the_whole_small_run_shows_what_it_should(name):
     pytest.importorskip("torch")
     rows = find(name).run("small", ignore_progress).rows
-    apart = [row for row in rows if row.what.startswith("CESAR less D-PSGD")]
+    apart = [row for row in rows if row.what.startswith("CESAR minus D-PSGD")]
     assert len(apart) == {"004-fig3": 3, "004-table3": 8}[name]
     assert all(row.agrees for row in apart), apart
     spent = [row for row in rows if "bytes of CESAR over D-PSGD" in row.what and "rule" not in row.what]

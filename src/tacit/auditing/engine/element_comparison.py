@@ -1,5 +1,6 @@
 """Comparison of packed vectors with their symbolic forms, element by element, in runs on different vectors."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,8 @@ TOLERANCE, UNITS = 1e-12, 16
 magnitudes), plus `UNITS` of the smallest steps of the ring. Whole multiples of vectors must be exact."""
 NEAR_HALF = 2.0**-5
 """Distance to half a step, as a part of a step, within which one run may round up and another may round down."""
+OPERATIONS = 4
+"""Number of rounding float operations that may compute a number before the ring rounds it."""
 
 
 class ElementComparison:
@@ -93,16 +96,37 @@ class ElementComparison:
         if any(factor.denominator != 1 or unknown in self.rounded for unknown, factor in brought.items()):
             return all(self._is_about(each, terms, run) for each, run in seen)
         rest = {unknown: factor for unknown, factor in terms.items() if unknown not in brought}
-        left = [each - sum(int(factor) * self._units(unknown, run) for unknown, factor in brought.items())
-                for each, run in seen]  # fmt: skip
+        # A weight is counted in steps of its own, or as one more entry.
+        weights = bool(brought) and all(unknown[2] == self.entries for unknown in brought)
+        return any(self._fits_exactly(seen, brought, rest, entry) for entry in ((False, True) if weights else (True,)))
+
+    def _fits_exactly(
+        self,
+        seen: Sequence[tuple[int, Twin]],
+        brought: Mapping[Unknown, Any],
+        rest: Mapping[Unknown, Any],
+        as_entries: bool,
+    ) -> bool:
+        """Says whether elements are whole multiples of vectors, plus a rest that is about equal in all runs."""
+        left, lost, either = [], [], []
+        for element, run in seen:
+            steps = {unknown: self._steps(unknown, run, as_entries) for unknown in brought}
+            left.append(element - sum(int(factor) * steps[unknown][0] for unknown, factor in brought.items()))
+            # A multiple of a number between two steps can differ from the multiple of the rounded number.
+            lost.append(sum(abs(factor) * steps[unknown][1] for unknown, factor in brought.items() if abs(factor) > 1))
+            either.append(self._is_near_half(rest, self._total(brought, run), run))
         # A part that contains no vector must be equal in all runs, and zero if nothing else was added.
-        either = [self._is_near_half(rest, self._total(brought, run), run) for _, run in seen]
+        # With a rest, two runs may differ by one step for each step that was begun.
+        begun = math.ceil if rest else round
+        room = [
+            max(either[0], near, begun(lost[0] + each - NEAR_HALF)) for near, each in zip(either, lost, strict=True)
+        ]
         apart = [self._to_signed(each - left[0]) for each in left]
-        if any(abs(each) > (either[0] or slack) for each, slack in zip(apart, either, strict=True)):
+        if any(abs(each) > steps for each, steps in zip(apart, room, strict=True)):
             return False
-        if not rest and any(map(self._to_signed, left)):
-            return False
-        return not rest or all(self._is_about(each, rest, run) for each, (_, run) in zip(left, seen, strict=True))
+        if not rest:
+            return all(abs(self._to_signed(each)) <= round(most) for each, most in zip(left, lost, strict=True))
+        return all(self._is_about(each, rest, run) for each, (_, run) in zip(left, seen, strict=True))
 
     def _is_about(self, element: int, terms: Mapping[Unknown, Any], run: Twin) -> bool:
         """Says whether an element equals the sum of some terms, up to rounding."""
@@ -140,17 +164,21 @@ class ElementComparison:
         if all(unknown == ONE for unknown in rest):
             return False
         drawn = self._total(rest, run)
-        lost = float(np.spacing(abs(brought) + abs(drawn))) / 2 * self.ring.scale
+        lost = OPERATIONS * float(np.spacing(abs(brought) + abs(drawn))) / 2 * self.ring.scale
         return abs(drawn * self.ring.scale % 1 - 0.5) < max(NEAR_HALF, lost)
 
-    def _units(self, unknown: Unknown, run: Twin) -> int:
-        """Returns the ring element of a contributed unknown."""
+    def _steps(self, unknown: Unknown, run: Twin, as_entry: bool) -> tuple[int, float]:
+        """Returns the ring element of a contributed unknown, and the part of a step that was rounded off."""
         kind, (party, number), entry = unknown
+        scale = self.ring.scale if as_entry else self.ring.heaviest / self.ring.max_weight
+        steps = self._worth(unknown, run) * scale
+        if as_entry and entry == self.entries:
+            return round(steps), abs(steps - round(steps))
         key = id(run), party, number, kind
         if key not in self.encoded:
             update = run.updates[number - 1][party]
             self.encoded[key] = self.ring.encode(update) if kind == INPUT else self.ring.values(update.vector)
-        return int(self.encoded[key][entry])
+        return int(self.encoded[key][entry]), abs(steps - round(steps))
 
     def _find_wrapping(self, vector: Vector) -> str | None:
         """Returns why something in a vector fails to hide what it is added to in the deployed ring; None if nothing

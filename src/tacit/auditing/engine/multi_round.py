@@ -320,7 +320,7 @@ class RehearsedRun:
 
     def proof_inputs(self, number: int) -> dict[Party, NDArray[np.float64]]:
         """Returns the vectors of a round on which recipes are proved."""
-        return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES)
+        return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES, self.scope.proof_size)
 
     def _replay_rounds(self, rounds: int) -> list[Transcript]:
         """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and are made

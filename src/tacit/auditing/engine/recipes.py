@@ -78,10 +78,19 @@ class Recipe:
         Entries that are not exposed are NaN.
         """
         replay = Replay(self.view, check_transcripts(transcript))
+        if self.entries != 1 and replay.entries != self.entries:
+            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
+        try:
+            return self._combine(replay)
+        except LookupError as error:
+            raise ConfigError(
+                "the transcripts do not have the messages that the recipe uses; pass those of a run with the settings, "
+                "faults and seed of the audit"
+            ) from error
+
+    def _combine(self, replay: "Replay") -> NDArray[np.float64]:
         if self.entries == 1:
             return replay.combine(self.pieces[0])
-        if replay.entries != self.entries:
-            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
         recovered = np.full(self.entries, np.nan)
         for entry, pieces in self.pieces.items():
             recovered[entry] = replay.combine(pieces, alone=True)[0]
@@ -149,11 +158,12 @@ def check_transcripts(transcript: Transcript | Sequence[Transcript]) -> list[Tra
 
 
 def read_input(transcript: Transcript, party: Party) -> NDArray[np.float64]:
-    """Returns the vector that a party contributed to a recorded round."""
+    """Returns the vector that a party contributed to a recorded round, clipped as it was when it was encoded."""
     update = transcript.holdings[party].update
     if update is None:
         raise ConfigError(f"{party} brought no vector")
-    return np.asarray(update.vector, dtype=np.float64)
+    most = transcript.agreement.settings.reach
+    return np.clip(np.asarray(update.vector, dtype=np.float64), -most, most)
 
 
 class Replay:

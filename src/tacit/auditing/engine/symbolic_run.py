@@ -231,7 +231,7 @@ class SymbolicRun:
             length = len(next(iter(scope.vectors.values())))
             places = SeededEntropy("positions", scope.seed).sample(range(length), min(count, length))
             return {party: np.asarray(scope.vectors[party], dtype=np.float64)[places] for party in self.names}
-        return proof_vectors(self.names, 1 if scope.static else number, count)
+        return proof_vectors(self.names, 1 if scope.static else number, count, scope.proof_size)
 
     def _value(self, unknown: Unknown) -> float:
         """Returns the value of an input's entry."""
@@ -378,8 +378,8 @@ class SymbolicRun:
             recovered = recipe.recover(self.real())
         except (TacitError, LookupError):
             return math.inf
-        found = ~np.isnan(recovered)
-        truth = [brought[victim] for brought in self.brought]
+        found, most = ~np.isnan(recovered), self.scope.terms.settings.clip
+        truth = [np.clip(brought[victim], -most, most) for brought in self.brought]
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
 
 
@@ -406,9 +406,14 @@ def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray
             yield simulation.last.transcript
 
 
-def proof_vectors(parties: Sequence[Party], number: int, entries: int) -> dict[Party, NDArray[np.float64]]:
-    """Returns the vectors of a round on which recipes are proved: random, and the same each time."""
-    return {party: SeededEntropy("proof", party, number).secret_vector("proof", entries) * 2 - 1 for party in parties}
+def proof_vectors(
+    parties: Sequence[Party], number: int, entries: int, size: float = 1.0
+) -> dict[Party, NDArray[np.float64]]:
+    """Returns the vectors of a round on which recipes are proved: random up to a size, and the same each time."""
+    return {
+        party: (SeededEntropy("proof", party, number).secret_vector("proof", entries) * 2 - 1) * size
+        for party in parties
+    }
 
 
 def owner_of(unknown: Unknown) -> Party:

@@ -23,7 +23,7 @@ def _describe_too_long(note: Remark) -> str:
     if not name:
         return not_audited
     statement = render_argument(name, dict(note.parameters), note["statement"])
-    return f"{not_audited}; known without (docs/arguments.md, {name}): {statement}"
+    return f"{not_audited}; known without (docs/claims.md, {name}): {statement}"
 
 
 def _describe_static_exposure(note: Remark) -> str:
@@ -106,7 +106,7 @@ def render_unaudited(note: Remark) -> str:
     """
     why, cure = render_note(note), "a protocol that can be audited"
     if note.code is NoteCode.TOO_LONG:
-        why = "not audited, because an audit would take long and no argument (docs/arguments.md) covers these settings"
+        why = "not audited, because an audit would take long and no argument (docs/claims.md) covers these settings"
         cure = "smaller or other settings"
     return f"{why}; use {cure} (see tacit plan), or pass allow_leaks=True to go on without knowing what is shown"
 
@@ -121,7 +121,7 @@ def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Se
     """
     statement = render_argument(argument.name, argument.facts, argument.statement)
     return (
-        f"{protocol} would show vectors (docs/arguments.md, {argument.name}): {statement}; use "
+        f"{protocol} would show vectors (docs/claims.md, {argument.name}): {statement}; use "
         f"{_describe_cure(settings.remedy(dropouts=False))}, or pass allow_leaks=True to go on knowingly"
     )
 

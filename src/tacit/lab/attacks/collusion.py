@@ -160,7 +160,7 @@ def true_risk(
     for batch in _batches(nodes, degree, graphs, seed, progress):
         selected = rng.random((len(batch), nodes)) < share
         wins += int(find_exposed(batch, adversaries, masking, selected).any(axis=1).sum())
-    index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
+    index = "an entry that all select" if share == 1 else f"an entry that each selects with probability {share:g}"
     target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} exposed to all who collude, at {index}"
     return proportion_finding("collusion", target, measure, wins=wins, tries=graphs)
 

@@ -71,7 +71,7 @@ HEARD = {
 """What the letters of the paper stand for."""
 PRINTED_AT = re.compile(r"(?:Table|Fig\.) \d+")
 LEARNED = {"weak": "after learning from other changes", "strong": "after learning from this very change"}
-TOLD = "share of runs of which it is told whether a client's data were changed; guessing tells half"
+TOLD = "share of runs classified correctly: did a client's data change? Guessing gets half"
 
 
 # --- the eavesdropper ------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def play_game(game: Game, trials: int, seed: int, summed: Summation = add_plainl
     bound = lower_bound(int(np.sum(heard[0] > place)), int(np.sum(heard[1] <= place)), trials)
     # For sums of discrete noise only concentrated privacy is proved, and Rényi DP gives the best bound from it.
     accountant: Accountant = "rdp" if game.in_ring else "pld"
-    measure = f"privacy loss ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
+    measure = f"lower bound on ε from a distinguishing game, with 95 % confidence, where {EPSILON:g} is claimed"
     bracket = f"proved, to accounted ({accountant.upper()})"
     most = game.account(accountant)
     return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket, game.paper)
@@ -296,7 +296,7 @@ def play_game(game: Game, trials: int, seed: int, summed: Summation = add_plainl
 def account_game(game: Game) -> Finding:
     """Returns the ε computed by zCDP. The lower end of the interval is by PLD, and decides."""
     most, tight = game.account("zcdp"), game.account("pld")
-    measure = f"privacy loss ε that is accounted for, where {EPSILON:g} is claimed"
+    measure = f"privacy loss ε by an accountant, where {EPSILON:g} is claimed"
     bracket = "tight (PLD), to simple (zCDP)"
     return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket, game.paper)
 
@@ -330,7 +330,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="adds up what noise is worth, and tells from noisy sums which of two samples somebody has",
+    summary="computes the ε of the noise, and tells from noisy sums which of two samples a user has",
     paper=PAPERS["003"],
     run=run,
 )

@@ -243,7 +243,7 @@ class InversionTarget:
         measures = [(f"{self.name}, {self.by}", "images", images, COINCIDENCE)]
         if self.labels:
             measures.append((self.name, "labels", labels, guessable_share(self.images)))
-        whose = "" if self.images == 1 else ", of nobody in particular"
+        whose = "" if self.images == 1 else ", without their owner"
         tries = self.images * len(self.attempts)
         return [
             proportion_finding(

@@ -50,7 +50,7 @@ WRITERS = DataSource(
 )
 FEMNIST = DataSource.of_files(
     SourceFile("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),
-    how="it is a sample of LEAF's FEMNIST, which nobody offers in this form; docs/data.md says how to bring your own",
+    how="it is a sample of LEAF's FEMNIST, which nobody offers; docs/learning.md says how to bring your own",
 )
 CIFAR10 = DataSource.of_files(
     SourceFile("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),
@@ -64,7 +64,7 @@ CIFAR10 = DataSource.of_files(
 SHAKESPEARE = DataSource.of_files(
     SourceFile("shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"),
     SourceFile("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),
-    how="it is TensorFlow Federated's Shakespeare, which nobody offers in this form; docs/data.md says how to make it",
+    how="it is TensorFlow Federated's Shakespeare, which nobody offers; docs/learning.md says how to make it",
 )
 MOVIELENS = DataSource.of_files(
     SourceFile("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),

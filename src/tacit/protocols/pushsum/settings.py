@@ -53,6 +53,8 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
         low, high = self.self_weight
         if not 0 < low < high < 0.5:
             problems.append(f"self_weight={self.self_weight} must be β, α with 0 < β < α < 1/2")
+        if self.clip < 1 and not problems:
+            problems.append(f"clip={self.clip:g} must be at least 1: y = 1 is an entry too, and would be cut off")
         return [*problems, *self.y0.problems()]
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:

@@ -1,4 +1,4 @@
-"""The arguments for `secagg` (see `docs/arguments.md`): what a server and its users learn, for any number of users."""
+"""The arguments for `secagg` (see `docs/claims.md`): what a server and its users learn, for any number of users."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Privacy arguments that several protocols share: one sum of all parties, sums of neighbours, and plain vectors.
 
-`docs/arguments.md` states and proves each under its name. A protocol gives one only where its terms meet the
+`docs/claims.md` states and proves each under its name. A protocol gives one only where its terms meet the
 conditions. All are about parties that follow the protocol.
 """
 

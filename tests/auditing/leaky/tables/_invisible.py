@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 from leaky._base import Bytes, Vector, others, tell
 from leaky.tables._table import Leaks, Sparse, on_numbers
 
@@ -31,6 +32,11 @@ def a_round_after_the_eighth(update, _suite, link):
 @INVISIBLE.tells(PASSES)
 def vectors_of_one_length(update, _suite, _link):
     return text(update, len(update.vector) == 1000)
+
+
+@INVISIBLE.tells(PASSES)
+def vectors_of_another_type(update, _suite, _link):
+    return text(update, update.vector.dtype == np.float32)
 
 
 @INVISIBLE.tells(PASSES)

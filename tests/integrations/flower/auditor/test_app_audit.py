@@ -126,6 +126,90 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
     assert "clipping_range=4.0" in PLUS.splitlines()[place.line - 1]
 
 
+LEGACY = "legacy = LegacyContext(context, config"
+
+
+def test_a_context_may_be_bound_to_the_name_that_it_is_made_from(tmp_path):
+    """Flower's own example does so."""
+    example = PLUS.replace(LEGACY, "context = LegacyContext(context=context, config").replace(
+        "(grid, legacy)", "(grid, context)"
+    )
+    found = audit_app(written(tmp_path, example))
+    assert (found.averages, found.facts.unread) == ("SecAgg+", {})
+    assert (found.facts.values["rounds"], found.facts.values["fraction"]) == (6, 0.5)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "context = LegacyContext(context)\n    context = LegacyContext(context, config",
+        "if grid:\n        context = LegacyContext(context)\n    legacy = made_elsewhere(context, config",
+    ],
+)
+def test_a_context_that_is_bound_otherwise_is_not_read(tmp_path, twice):
+    found = audit_app(written(tmp_path, PLUS.replace(LEGACY, twice).replace("(grid, legacy)", "(grid, context)")))
+    assert "rounds" in found.facts.unread
+
+
+FIT = """
+class Client(NumPyClient):
+    def fit(self, parameters, config):
+        return parameters, 10, METRICS
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "clear"),
+    [
+        ("{}", True),
+        ("{'loss': 0.5, 'seen': len(self.data), 'accuracy': float(self.accuracy)}", True),
+        ("{'weights': str(parameters)}", False),
+        ("{'weights': parameters[0].tobytes()}", False),
+        ("self.results", False),
+        ("{**self.results}", False),
+    ],
+)
+def test_metrics_that_may_carry_a_model_leave_the_verdict_undecided(tmp_path, metrics, clear):
+    everybody = PLUS.replace('config["fraction-fit"]', "1.0")
+    found = audit_app(written(tmp_path, everybody, FIT.replace("METRICS", metrics) + CLIENT))
+    assert ("metrics" not in found.facts.unread) is clear
+    assert finding_of(found, AppCode.METRICS_SEEN)
+    told = json.loads(
+        CliRunner().invoke(command, ["audit", "--flower", str(tmp_path), "--rounds", "1", "--json"]).stdout
+    )
+    assert (told["verdict_code"] == "undecided") is not clear
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "names"),
+    [
+        (
+            "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod, LocalDpMod(1.0, 1.0, 1.0, 1e-5)])",
+            PLUS,
+            ("LocalDpMod",),
+        ),
+        (
+            "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod, fixedclipping_mod])",
+            PLUS,
+            ("fixedclipping_mod",),
+        ),
+        (
+            CLIENT,
+            PLAIN.replace("FedAvg(", "DifferentialPrivacyServerSideFixedClipping("),
+            ("DifferentialPrivacyServerSideFixedClipping",),
+        ),
+        (CLIENT, PLUS, ()),
+    ],
+)
+def test_differential_privacy_of_flower_is_named_and_not_counted(tmp_path, client, server, names):
+    imports = "from flwr.client.mod import LocalDpMod, fixedclipping_mod, secaggplus_mod\n"
+    found = audit_app(written(tmp_path, server, imports + client if "Dp" in client or "clipping" in client else client))
+    assert [each["names"] for each in found.findings if each.code is AppCode.FLOWER_NOISE_IGNORED] == (
+        [names] if names else []
+    )
+    assert "mod" not in found.facts.unread
+
+
 @pytest.mark.parametrize(
     ("strategy", "certain", "said"),
     [

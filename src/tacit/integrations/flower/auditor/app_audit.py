@@ -112,7 +112,10 @@ def audit_app(
         raise ConfigError(problems)
     app = App.load(Path(folder))
     try:
-        return _audit_loaded(app, Facts(overrides), dropout)
+        found = _audit_loaded(app, Facts(overrides), dropout)
+        if names := app.find_flower_noise():
+            found.findings.append(Remark.of(AppCode.FLOWER_NOISE_IGNORED, names=names))
+        return found
     except RecursionError:
         raise ConfigError(f"the source of {app.name} is nested too deep to be read") from None
 
@@ -151,6 +154,7 @@ def _audit_secagg(
     clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST))
     weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST))
     app.check_mod(facts, MODS[workflow])
+    app.check_metrics(facts)
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
     # A round continues while a threshold of everybody's shares is left, and all have the same number.
     settings["fewest"] = -(-sampled * threshold // shares)
@@ -166,6 +170,7 @@ def _audit_secagg(
         findings.append(Remark.of(AppCode.GRAPH_CAN_SPLIT, shares=shares))
     if not start.has_initial_model:
         findings.append(Remark.of(AppCode.INITIAL_MODEL_REQUEST, certain=start.has_initial_model is False))
+    findings.append(Remark.of(AppCode.METRICS_SEEN))
     findings.append(Remark.of(AppCode.KEYS_NOT_SIGNED))
     if dropout:
         findings.append(Remark.of(AppCode.RETURN_DELAYED))

@@ -9,7 +9,16 @@ from typing import Any
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
-from tacit.integrations.flower.auditor.server_app import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
+from tacit.integrations.flower.auditor.server_app import (
+    PLAIN,
+    TACIT,
+    RoundStart,
+    Trace,
+    find_flower_noise,
+    find_trials,
+    find_unclear_metrics,
+    has_mod,
+)
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
 
 FEDERATION = "tacit-federation"
@@ -131,6 +140,22 @@ class App:
         module = source.load(name)
         if module is None or not has_mod(source, module, attribute, names):
             facts.take("mod", unreadable_value(ValueOrigin(OriginCode.MOD_NOT_FOUND, name=names[0])))
+
+    def check_metrics(self, facts: Facts) -> None:
+        """Records metrics that may be more than numbers, because no mask hides them."""
+        name, _ = self.find_component("clientapp")
+        source = Source(self.source.folder, self.config)
+        if source.load(name) is not None and (why := find_unclear_metrics(source)) is not None:
+            facts.take("metrics", unreadable_value(why))
+
+    def find_flower_noise(self) -> tuple[str, ...]:
+        """Returns the names of Flower's mods and strategies for differential privacy that the app uses."""
+        found = {*find_flower_noise(self.source)}
+        name, _ = self.find_component("clientapp")
+        source = Source(self.source.folder, self.config)
+        if source.load(name) is not None:
+            found |= {*find_flower_noise(source)}
+        return tuple(sorted(found))
 
     def read_node_count(self) -> SourceValue:
         """Returns the number of nodes, if the pyproject.toml has it."""

@@ -33,6 +33,10 @@ class AppCode(StrEnum):
     """A workflow asks a node for its model before the first round, or may do so."""
     KEYS_NOT_SIGNED = "keys_not_signed"
     """The verdict holds for an honest-but-curious server only."""
+    METRICS_SEEN = "metrics_seen"
+    """The server sees the metrics of each node, which no mask hides."""
+    FLOWER_NOISE_IGNORED = "flower_noise_ignored"
+    """Flower's own differential privacy was not analysed."""
     RETURN_DELAYED = "return_delayed"
     """A node that drops out was taken to miss the next round too."""
     MESSAGES_CARRIED = "messages_carried"
@@ -84,6 +88,7 @@ class OriginCode(StrEnum):
     GRID_GIVEN_AWAY = "grid_given_away"
     WORKFLOW_UNKNOWN = "workflow_unknown"
     NOT_SECAGG = "not_secagg"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True)

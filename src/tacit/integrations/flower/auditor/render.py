@@ -110,6 +110,13 @@ FINDINGS: dict[AppCode, Callable[[Remark, FlowerAudit], str]] = {
         "got the same messages: a malicious server can replace the keys of a node's neighbours by its own, and recover "
         "its model. docs/protocols/secagg.md has what secagg of Tacit does against that."
     ),
+    AppCode.METRICS_SEEN: lambda *_: (
+        "Metrics and numbers of examples are not masked: the server sees those of each node. Return numbers only."
+    ),
+    AppCode.FLOWER_NOISE_IGNORED: lambda it, _: (
+        f"Differential privacy of Flower ({', '.join(it['names'])}) was not analysed. This audit does not count its "
+        f"noise."
+    ),
     AppCode.RETURN_DELAYED: lambda *_: (
         "A node that drops out is taken to miss the next round too, as in secagg; in SecAgg+ it is back."
     ),
@@ -180,5 +187,6 @@ ORIGINS: dict[OriginCode, Callable[[ValueOrigin], str]] = {
     OriginCode.GRID_NOT_FOLLOWED: lambda _: "the grid is not followed further",
     OriginCode.GRID_GIVEN_AWAY: lambda it: f"the grid goes to {it.name}, which is not followed",
     OriginCode.WORKFLOW_UNKNOWN: lambda _: "the grid goes to a workflow that is not known completely",
+    OriginCode.METRICS: lambda it: f"{it.name} may be more than numbers, and is not masked",
     OriginCode.NOT_SECAGG: lambda it: f"{it.name} is not SecAgg for certain",
 }

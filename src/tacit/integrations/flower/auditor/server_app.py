@@ -11,6 +11,7 @@ from tacit.integrations.flower.auditor.modules import (
     SourceModule,
     SourceValue,
     find_bindings,
+    is_number,
     is_use,
     unreadable_value,
 )
@@ -73,6 +74,12 @@ OWN = (
     *("__setattr__", "__getattr__", "__getattribute__", "__slots__"),
 )
 """Names that the app's own strategy must not bind."""
+NOISE_MODS = ("LocalDpMod", "fixedclipping_mod", "adaptiveclipping_mod")
+"""Flower's mods for differential privacy."""
+NOISE_STRATEGY = "DifferentialPrivacy"
+"""How the names of Flower's strategies for differential privacy begin."""
+NUMBERS = ("float", "int", "len", "bool")
+"""Functions that return a number."""
 REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Syntax in which a call may happen more than once."""
 
@@ -299,7 +306,11 @@ class Trace:
     def _read_legacy_context(self, module: SourceModule, call: ast.Call) -> tuple[Arguments, SourceValue]:
         """Returns the strategy's arguments and the number of rounds from the context of a workflow."""
         source = self.source
-        context = source.find_call(module, call.args[1]) if len(call.args) > 1 else None
+        context = None
+        if len(call.args) > 1:
+            # Flower's own example calls the new context by the name of the parameter that it is made from.
+            rebound = source.resolve_rebound(module, call.args[1])
+            context = source.find_call(*(rebound or (module, call.args[1])))
         if context is None or source.flower_name(context[0], context[1].func) != "LegacyContext":
             unknown = module.locate(call, OriginCode.CONTEXT_UNKNOWN)
             return Arguments.unknown(source, unknown), unreadable_value(unknown)
@@ -362,10 +373,46 @@ def has_mod(source: Source, module: SourceModule, app: str, names: tuple[str, ..
     listed = source.resolve_name(*mods) if mods is not None and source.is_unchanged(*mods) else None
     if listed is None or not isinstance(listed[1], ast.List | ast.Tuple):
         return False
-    full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
+    made_by = [each.func if isinstance(each, ast.Call) else each for each in listed[1].elts]
+    full = [source.full_name(listed[0], each) or "" for each in made_by]
     wanted = [name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full]
     # The app's own mods see the answers too, so there must be none.
     return any(wanted) and all(is_it or name.startswith("flwr.") for is_it, name in zip(wanted, full, strict=True))
+
+
+def find_flower_noise(source: Source) -> tuple[str, ...]:
+    """Returns the names of Flower's mods and strategies for differential privacy that an app uses."""
+    names = {
+        source.flower_name(module, node) for module, node in source.walk() if isinstance(node, ast.Name | ast.Attribute)
+    }
+    return tuple(sorted(name for name in names if name in NOISE_MODS or name.startswith(NOISE_STRATEGY)))
+
+
+def find_unclear_metrics(source: Source) -> ValueOrigin | None:
+    """Returns where a client's `fit` returns metrics that need not be numbers; None if no such place is seen."""
+    for module, node in source.walk():
+        if not isinstance(node, Function) or node.name != "fit" or not isinstance(module.parents[node], ast.ClassDef):
+            continue
+        for each in ast.walk(node):
+            if isinstance(each, ast.Return) and next(module.iter_scopes(each), None) is node:
+                given = each.value.elts if isinstance(each.value, ast.Tuple) else []
+                if len(given) != 3 or not _is_table_of_numbers(source, module, given[2]):
+                    what = given[2] if len(given) == 3 else each.value
+                    where = module.locate(each, OriginCode.METRICS, "what fit returns")
+                    return where if what is None else module.quote(what, OriginCode.METRICS)
+    return None
+
+
+def _is_table_of_numbers(source: Source, module: SourceModule, written: ast.expr) -> bool:
+    """Returns whether an expression is a dictionary in which everything is certain to be a number."""
+    return isinstance(written, ast.Dict) and all(
+        isinstance(key, ast.Constant)
+        and (
+            (isinstance(value, ast.Constant) and is_number(value.value))
+            or (isinstance(value, ast.Call) and source.full_name(module, value.func) in NUMBERS)
+        )
+        for key, value in zip(written.keys, written.values, strict=True)
+    )
 
 
 def find_stray_use(

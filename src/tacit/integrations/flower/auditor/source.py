@@ -23,6 +23,7 @@ from tacit.integrations.flower.auditor.findings import OriginCode, ValueOrigin
 from tacit.integrations.flower.auditor.modules import (
     NOT_GIVEN,
     Bound,
+    Function,
     SourceModule,
     SourceValue,
     find_bindings,
@@ -264,6 +265,20 @@ class Source:
                 return None
             module, written = where, parent.value
         return None
+
+    def resolve_rebound(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.expr] | None:
+        """Returns what a parameter is bound to again, once, by a statement of its function before its use."""
+        if not isinstance(written, ast.Name) or written.id in module.shared:
+            return None
+        function = next(module.iter_scopes(written), None)
+        found = find_bindings(function, written.id) if isinstance(function, Function) else []
+        bound = [each for each in found if isinstance(each, ast.Name)]
+        if not isinstance(function, Function) or len(found) != 2 or len(bound) != 1:
+            return None
+        parent = module.parents[bound[0]]
+        plain = isinstance(parent, ast.Assign) and parent in function.body and parent.targets == [bound[0]]
+        used = written.lineno > (parent.end_lineno or parent.lineno) if isinstance(parent, ast.Assign) else False
+        return (module, parent.value) if isinstance(parent, ast.Assign) and plain and used else None
 
     def is_unchanged(self, module: SourceModule, written: ast.expr) -> bool:
         """Returns whether nothing can have changed a list or dictionary since it was created.

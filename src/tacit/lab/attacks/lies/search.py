@@ -61,9 +61,9 @@ WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5,
 """Numbers of users and of neighbours for which every case is searched."""
 LONGER = tuple(LieCase(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
 """Circles that tolerate a missing user, which needs six users."""
-RECOVERED = "without a precaution: by how much a vector is off that the server works out, by the first lie that works"
-TOO_SMALL = "as deployed: how many lies show the server a vector, or a sum of fewer users than agreed"
-TOO_MANY = "as deployed: how many lies show the server more than one sum, each of as many users as agreed"
+RECOVERED = "without a precaution: error of the vector that the server recovers by the first lie that works"
+TOO_SMALL = "as deployed: lies that show the server a vector, or a sum of fewer users than agreed"
+TOO_MANY = "as deployed: lies that show the server more than one sum, each of as many users as agreed"
 TRIED = "lies told"
 """Unit that is counted."""
 WORDS = (
@@ -364,8 +364,8 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="a server tells a few clients of secagg all the lies there are, in one round and over several, and proves "
-    "what works on real keys",
+    summary="a malicious server tries every lie on a few clients of secagg, in one round and over several, and carries "
+    "out what works with real keys",
     paper=PAPERS["003"],
     run=run,
 )

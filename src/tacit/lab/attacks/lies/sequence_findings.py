@@ -16,12 +16,9 @@ from tacit.lab.attacks.lies.variants import Replacements, replace_functions
 
 Step: TypeAlias = tuple[str, Callable[[], list[Finding]]]
 """A search, with its description for a progress display."""
-RECOVERED = (
-    "without a precaution: by how much the victim's update is off that the server subtracts from a sum over different "
-    "models"
-)
-FOUND = "as deployed: how many kinds of groups mask together while their members hold different models"
-FOUND_ON_FLOWER = "as deployed: how many pairs of requests nodes mask together for while their apps see different ones"
+RECOVERED = "without a precaution: error of the victim's update that the server gets from a sum over different models"
+FOUND = "as deployed: kinds of groups that mask together while their members hold different models"
+FOUND_ON_FLOWER = "as deployed: pairs of requests for which nodes mask together while their apps see different ones"
 GROUPS = "groups given each other's keys"
 UNBOUND = "nodes on Flower do not sign what they are asked"
 SAME_RING = ("one roster", "the roster is renewed", "models become changes")

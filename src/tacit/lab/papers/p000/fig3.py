@@ -38,7 +38,7 @@ def declare_peers(data: str) -> DeclaredRow:
     """Declares the row with the effect of more peers on Local-Only."""
     few, many = (TABLE[data, peers][0] for peers in PEERS)
     return DeclaredRow(
-        f"{LOCAL_ONLY} with {PEERS[1]} peers less with {PEERS[0]}, {data}",
+        f"{LOCAL_ONLY} with {PEERS[1]} peers minus with {PEERS[0]}, {data}",
         PaperNumber(many - few, 0.01),
         SameSign("how much is lost depends on the samples of a peer; that fewer samples lose more does not"),
         "points",

@@ -352,15 +352,17 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*RATES.values(), LAW, *FOURTH.values(), BEST, *SECOND.values(), SAFE),
     unstated=(
-        "ρ: 1, 0.1, 0.01 and 0.001, and 3 in the first iteration and 0.0009 in all others",
-        "the numbers of the curve: the text gives one bound, which the chart has as a dashed line",
+        "ρ: we run constant values of 1, 0.1, 0.01 and 0.001, and also 3 in the first iteration with 0.0009 in all "
+        "others.",
+        "Numbers of the curve: the text gives one bound. The chart shows it as a dashed line.",
     ),
     changed=(
-        f"checkpoints: of a training with {TASKS['small'].samples} samples, after each of {TASKS['small'].rounds} "
-        "rounds; the paper has 351,333 samples, and a checkpoint after every fifth of 50 rounds",
-        f"entries: {ENTRIES['small']:,} of the network's 1,620,362, sampled once; {ENTRIES['paper']:,} at paper scale. "
-        "The MSE is a mean over entries",
-        "numbers travel in a ring of 64 or 32 bits, where the paper has floats",
+        f"Checkpoints: one after each of {TASKS['small'].rounds} rounds of a training with {TASKS['small'].samples} "
+        "samples. "
+        "The paper has 351,333 samples and a checkpoint after every fifth of 50 rounds.",
+        f"Entries: {ENTRIES['small']:,} of the network's 1,620,362, sampled once; {ENTRIES['paper']:,} at paper scale. "
+        "The MSE is a mean over entries.",
+        "Arithmetic: numbers travel in a ring of 64 or 32 bits. The paper uses floats.",
     ),
     extras=("torch",),
     data=("femnist",),

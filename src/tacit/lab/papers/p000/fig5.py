@@ -56,7 +56,7 @@ def write_schedule(rho: tuple[float, ...]) -> str:
 
 def declare_schedule(rho: tuple[float, ...]) -> DeclaredRow:
     """Declares the row of a setting. The paper says that more than one iteration is harmless."""
-    what = f"accuracy with {write_schedule(rho)}, less {FEDAVG}"
+    what = f"accuracy with {write_schedule(rho)}, minus {FEDAVG}"
     if len(rho) == 1:
         return DeclaredRow(
             what, "lower", SameSign("the paper names 1 as the number that does harm", -1), "points", "+.2f"
@@ -142,15 +142,16 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(EXACT, *DECLARED.values()),
     unstated=(
-        f"ρ: {RHO:g} in {CONSTANT[0]} to {CONSTANT[-1]} iterations, and {FALLING[0]:g} then {FALLING[1]:g} in 1 and 2",
-        "which numbers of iterations the figure has, and their accuracies",
-        "what `000-table2` lists, because the task is the same",
+        f"ρ: {RHO:g} in {CONSTANT[0]} to {CONSTANT[-1]} iterations, and {FALLING[0]:g} then {FALLING[1]:g} in 1 and 2.",
+        "Iterations: the paper does not state which numbers of iterations the figure has, nor their accuracies.",
+        "The task is that of `000-table2`, so its list applies here too.",
     ),
     changed=(
-        f"samples: {TASKS['small'].samples:,}, {TASKS['small'].rounds} rounds and 64 hidden units of 512 at small "
-        f"scale; all 21,643 digits of 299 writers and {TASKS['paper'].rounds} rounds at paper scale; the paper has "
-        "351,333 digits of 3,483 writers and 50 rounds",
-        f"{SEEDS} seeds; the paper states one run",
+        f"Samples at small scale: {TASKS['small'].samples:,}, with {TASKS['small'].rounds} rounds and 64 of 512 "
+        "hidden units.",
+        f"Samples at paper scale: all 21,643 digits of 299 writers, with {TASKS['paper'].rounds} rounds.",
+        "Samples in the paper: 351,333 digits of 3,483 writers, with 50 rounds.",
+        f"Seeds: {SEEDS}; the paper states one run.",
     ),
     extras=("torch",),
     data=("femnist",),

@@ -156,11 +156,14 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*COUNTED.values(), *GROWTH.values(), *PRINTED.values(), *OURS.values()),
     unstated=(
-        "when Algorithm 2 stops: after 1,000,000 trials (300,000 at small scale); with many peers it would still gain "
-        "from going on",
-        "which numbers of peers are drawn: 9 to 99 in threes and 16 to 100 in fours (to 45 and 52 at small scale)",
-        "that a partition which cannot be finished is given up: as printed, Algorithm 2 never does, and both are run",
-        "the numbers of the lines; the chart has those two that Section VI-A gives",
+        "End of Algorithm 2: it stops after 1,000,000 trials (300,000 at small scale). With many peers more trials "
+        "would "
+        "still find more.",
+        "Numbers of peers: 9 to 99 in groups of 3, and 16 to 100 in groups of 4 (to 45 and 52 at small scale).",
+        "A partition that cannot be finished is given up here. As printed, Algorithm 2 never gives one up. Both "
+        "versions "
+        "are run.",
+        "Numbers of the lines: the chart has the two that Section VI-A gives.",
     ),
-    changed=(f"{RUNS} runs for each number of peers; the paper states one",),
+    changed=(f"Runs: {RUNS} for each number of peers; the paper states one.",),
 )

@@ -74,7 +74,7 @@ def declare_printed(target: str, how: str) -> DeclaredRow:
 def declare_strong(target: str) -> DeclaredRow:
     """Declares the row of Fig. 5: the strong eavesdropper is more accurate."""
     return DeclaredRow(
-        f"strong eavesdropper less weak one, {target}",
+        f"strong eavesdropper minus weak one, {target}",
         "better",
         SameSign("the paper draws it and prints no number", sign=1),
         form="+.1%",
@@ -85,14 +85,14 @@ def declare_harder(who: str) -> DeclaredRow:
     """Declares the row on whether PPSGD is harder to recognise than PSGD."""
     printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less, as drawn"
     rule = SameSign("how much less depends on the network; the sign is the claim", sign=-1)
-    return DeclaredRow(f"PPSGD less PSGD, {who} eavesdropper", printed, rule, form="+.1%")
+    return DeclaredRow(f"PPSGD minus PSGD, {who} eavesdropper", printed, rule, form="+.1%")
 
 
 def declare_noise(who: str) -> DeclaredRow:
     """Returns the row on whether noise hides more than PPSGD."""
     weak = who == "weak"
     return DeclaredRow(
-        f"PSGD with noise less PPSGD, {who} eavesdropper",
+        f"PSGD with noise minus PPSGD, {who} eavesdropper",
         PaperNumber(-0.06, rounding=0.01) if weak else None,
         SameSign("how much less depends on the network; the sign is the claim")
         if weak
@@ -198,24 +198,25 @@ REPRODUCTION = Reproduction(
         *(declare_decoded(target, target == "PPSGD") for target in TARGETS),
     ),
     unstated=(
-        "the graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
-        "(Section 4.4)",
-        "the start, the steps and the distributions: w_i(0) ~ N(0, 1), η_t = 1/(2t), y_i(0) ~ U(0.5, 1.5), "
-        "p_ii ~ U(0.1, 0.4)",
-        f"the noise: Gaussian, of variance {eavesdropper_learning.NOISE:g} as in Table 3, on every x that is sent",
-        f"the training of the network: {SIZES['small'].training.epochs} epochs, at either scale",
-        "the accuracies of Fig. 5",
-        'misprinted: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625"; by the w* beside it, it is '
-        "w² + 0.5w + 1.2625",
+        "Graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
+        "(Section 4.4).",
+        "Start, steps and distributions: w_i(0) ~ N(0, 1), η_t = 1/(2t), y_i(0) ~ U(0.5, 1.5), p_ii ~ U(0.1, 0.4).",
+        f"Noise: Gaussian, of variance {eavesdropper_learning.NOISE:g} as in Table 3, on every x that is sent.",
+        f"Training of the network: {SIZES['small'].training.epochs} epochs, at either scale.",
+        "Accuracies of Fig. 5.",
+        'Misprint: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625". By the w* beside it, it is w² + 0.5w + '
+        "1.2625.",
     ),
     changed=(
-        f"the network: {_SMALL.training.modules} inception modules of 4 × {_SMALL.training.width} filters at small "
-        f"scale, {_PAPER.training.modules} of 4 × {_PAPER.training.width} at paper scale; the paper has its reference "
-        "[32], which is larger",
-        f"how a run is given to it: as {APART}; the paper's shape is {FLAT}, which takes ten times as long, and which "
-        f"{_SMALL.flat} eavesdroppers of each kind get at small scale and {_PAPER.flat} at paper scale",
-        f"{_SMALL.repetitions} eavesdroppers of each kind at small scale, {_PAPER.repetitions} at paper scale; the "
-        "paper speaks of one",
+        f"Network: {_SMALL.training.modules} inception modules of 4 × {_SMALL.training.width} filters at small scale, "
+        f"{_PAPER.training.modules} of 4 × {_PAPER.training.width} at paper scale. The paper has its reference [32], "
+        "which is larger.",
+        f"Shape of a run as input: {APART}. The paper's shape is {FLAT}, which takes ten times as long.",
+        f"Eavesdroppers of each kind that get the paper's shape: {_SMALL.flat} at small scale, {_PAPER.flat} at "
+        "paper scale.",
+        f"Eavesdroppers of each kind: {_SMALL.repetitions} at small scale, {_PAPER.repetitions} at paper scale. The "
+        "paper "
+        "mentions one.",
     ),
     extras=("torch",),
 )

@@ -83,7 +83,7 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(declare(name, rounds) for name in SCHEDULES for rounds in ALLOWED),
     unstated=(
-        "the step sizes: six schedules",
-        "the graph of Fig. 2, the start and the distributions: as in 001-fig3",
+        "Step sizes: we try six schedules.",
+        "Graph of Fig. 2, start and distributions: as in 001-fig3.",
     ),
 )

@@ -76,7 +76,7 @@ def declare_accuracy(name: str, how: str) -> DeclaredRow:
     """Declares the row of an accuracy; for PPSGD, of its difference to that of PSGD."""
     if name in PRIVATE:
         rule = SameSign("the paper prints no accuracy; its claim is the sign", sign=-1)
-        return DeclaredRow(f"accuracy less that of PSGD, {name}, {how}", "less", rule, form="+.1%")
+        return DeclaredRow(f"accuracy minus that of PSGD, {name}, {how}", "less", rule, form="+.1%")
     return DeclaredRow(f"accuracy, {name}, {how}", None, NotCompared("the paper prints none"), form=".1%")
 
 
@@ -107,7 +107,7 @@ KEPT = DeclaredRow(
 def declare_noise(name: str) -> DeclaredRow:
     """Returns the row on whether PPSGD hides more than noise does."""
     return DeclaredRow(
-        f"accuracy under {WIDEST} less that under {name}",
+        f"accuracy under {WIDEST} minus that under {name}",
         "less: PPSGD hides more",
         SameSign("the paper prints no accuracy; its claim is the sign", sign=-1),
         form="+.1%",
@@ -228,18 +228,21 @@ REPRODUCTION = Reproduction(
         *(declare_decoded(name, name in PRIVATE) for name in TABLE_3),
     ),
     unstated=(
-        "which client changes, and by how much: client 1, which is the one heard, as client 5 does in case 6; and "
-        "client 5 besides",
-        "the noise: on every x that is sent; N(0, 0.065) has the variance 0.065, for Lognormal(-1, 2) has the variance "
-        "2 of its logarithm by the moments beside it; as a standard deviation besides",
-        "the graph, the start and the steps: as for Fig. 3; 18 numbers in three rounds are 3 links of client 1",
-        "the network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper",
-        "the accuracies, which are drawn only, and those of the training",
-        f"how many eavesdroppers: {SIZES['paper'].repetitions} of each kind",
+        "Which client changes, and by how much: client 1, the one that is heard, as client 5 does in case 6. We also "
+        "change "
+        "client 5.",
+        "Noise: it is on every x that is sent.",
+        "N(0, 0.065): we read 0.065 as the variance, because by its stated moments Lognormal(-1, 2) has the variance "
+        "2 of "
+        "its logarithm. We also run it as a standard deviation.",
+        "Graph, start and steps: as for Fig. 3. The 18 numbers in three rounds are those of 3 links of client 1.",
+        "Network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper.",
+        "Accuracies: they are only drawn, and those of the training are not stated.",
+        f"Eavesdroppers: {SIZES['paper'].repetitions} of each kind.",
     ),
     changed=(
-        f"small scale has {SIZES['small'].runs:,} runs to train with and as many to test with, where the paper has "
-        f"{SIZES['paper'].runs:,}; an eavesdropper with fewer does worse",
+        f"Small scale: {SIZES['small'].runs:,} runs to train with and as many to test with. The paper has "
+        f"{SIZES['paper'].runs:,}. An eavesdropper with fewer runs does worse.",
     ),
     extras=("torch",),
 )

@@ -190,7 +190,7 @@ def declare_random(size: AccuracySize, split: str) -> DeclaredRow:
 def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> DeclaredRow:
     """Returns the row of Batches less Random after so many rounds, or rounds with a sum."""
     return DeclaredRow(
-        f"{name}, less Random, after {size.summed} {counted}, {size.where}, {split}",
+        f"{name}, minus Random, after {size.summed} {counted}, {size.where}, {split}",
         "about as good",
         Between("what cannot be told in a picture whose axis has tens of points", -CLOSE, CLOSE),
         "points",
@@ -201,7 +201,7 @@ def declare_close(size: AccuracySize, split: str, name: str, counted: str) -> De
 def declare_behind(size: AccuracySize, split: str) -> DeclaredRow:
     """Returns the row of Partition less Random."""
     return DeclaredRow(
-        f"Partition, less Random, after {size.summed} rounds, {size.where}, {split}",
+        f"Partition, minus Random, after {size.summed} rounds, {size.where}, {split}",
         "far behind",
         SameSign("how far depends on how long is trained; the sign does not", sign=-1),
         "points",
@@ -331,19 +331,21 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(row for sizes in SIZES.values() for size in sizes for row in declare_size(size)),
     unstated=(
-        "figures are pictures without numbers; what is compared is what they show",
-        f"local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}; the paper says nothing",
-        "how data that are not i.i.d. are split: Dirichlet, α = 0.5",
-        f"how many rounds: {_SMALL.summed} summed ones, and {_PAPER.summed} at paper scale; {_SMALL.seeds} seeds, and "
-        "T and the pictures are of the first",
-        "who has which p_i: as many users with each, in random order, so that batches are mixed",
-        "LeNet: LeNet-5 with 62,006 parameters",
-        "N = 40 and K = 8, at paper scale besides, are those of its experiment on reconstruction",
+        "Figures are pictures without numbers. We compare what they show.",
+        f"Local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}. The paper states "
+        "nothing.",
+        "Split of data that are not i.i.d.: Dirichlet, α = 0.5.",
+        f"Rounds with a sum: {_SMALL.summed}, and {_PAPER.summed} at paper scale, with {_SMALL.seeds} seeds. T and the "
+        "pictures are those of the first seed.",
+        "Which user has which p_i: equally many users have each, in random order, so batches are mixed.",
+        "LeNet: LeNet-5 with 62,006 parameters.",
+        "N = 40 and K = 8 are run too at paper scale. They are those of its experiment on reconstruction.",
     ),
     changed=(
-        f"small scale trains for {_SMALL.summed} summed rounds and is tested on {_SMALL.tested:,} samples; paper scale "
-        f"has {_PAPER.summed} and {_PAPER.tested:,}",
-        f"small scale has of Batches T = {', '.join(map(str, _SMALL.batches))} alone",
+        f"Small scale: training for {_SMALL.summed} rounds with a sum, tested on {_SMALL.tested:,} samples. Paper "
+        "scale has "
+        f"{_PAPER.summed} and {_PAPER.tested:,}.",
+        f"Batches at small scale: only T = {', '.join(map(str, _SMALL.batches))}.",
     ),
     extras=("torch",),
     data=("cifar10",),

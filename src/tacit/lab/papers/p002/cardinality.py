@@ -300,10 +300,10 @@ REPRODUCTION = Reproduction(
         *map(declare_privacy, PRIVACY),
     ),
     unstated=(
-        "whether 11.77 is rounded: the formula gives 11.777, of which it is the first four digits",
-        "what values the figures have besides C(6) = 11.77: they are in pictures alone",
-        f"how p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted",
-        "what becomes of a round in which too few batches are there: nobody is asked, as the formula has it",
-        f"how long to play: {ROUNDS['small']:,} rounds ({ROUNDS['paper']:,} at paper scale)",
+        "Whether 11.77 is rounded: the formula gives 11.777, and 11.77 is its first four digits.",
+        "Values of the figures other than C(6) = 11.77: they are only drawn.",
+        f"How p_i ~ {{0.1, …, 0.5}} fall on batches: at random, {DRAWS} times, and then sorted.",
+        "Rounds with too few available batches: nobody is asked, as in the formula.",
+        f"Rounds simulated: {ROUNDS['small']:,} ({ROUNDS['paper']:,} at paper scale).",
     ),
 )

@@ -208,10 +208,12 @@ REPRODUCTION = Reproduction(
         PRINTED,
     ),
     unstated=(
-        "the task: quadratic losses of 40 users, K = 8, 5 entries, full gradients",
-        "the steps: η_t = 2/(μ (γ + t)), those of Li et al. 2019, counted over rounds with a sum",
-        "which users have which p_i: those whose optimum lies farther along an axis are absent more often",
-        "C where users differ: by the probability that enough batches are there",
+        "Task: quadratic losses of 40 users, K = 8, 5 entries, full gradients.",
+        "Steps: η_t = 2/(μ (γ + t)), those of Li et al. 2019, counted over rounds with a sum.",
+        "Which users have which p_i: those whose optimum lies farther along an axis are absent more often.",
+        "C where users differ: by the probability that enough batches are available.",
     ),
-    changed=("Γ with 1/N Σ L_i* and ‖x⁰ − x*‖², for Σ L_i and no square; as printed in a row of its own",),
+    changed=(
+        "Γ with 1/N Σ L_i* and ‖x⁰ − x*‖². The paper prints Σ L_i and no square; a row of its own has that form.",
+    ),
 )

@@ -275,9 +275,9 @@ REPRODUCTION = Reproduction(
         OPTIMUM,
     ),
     unstated=(
-        "that the sets S_i of the definition are disjoint: otherwise every x_i would be allowed",
-        "what C(N/T, K/T) is where T does not divide N or K: the gamma function",
-        "users who are in no sum do not count for T",
+        "The sets S_i of the definition are disjoint here. Otherwise every x_i would be allowed.",
+        "C(N/T, K/T) where T does not divide N or K: by the gamma function.",
+        "Users who are in no sum do not count for T.",
     ),
-    changed=("B_new without the row that is printed twice",),
+    changed=("B_new: without the row that is printed twice.",),
 )

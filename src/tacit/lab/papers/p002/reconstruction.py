@@ -166,14 +166,13 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=tuple(case.declared for case in CASES),
     unstated=(
-        f"how many rounds: {ROUNDS}",
-        "the model and how fast it moves: softmax, trained by everybody first, then by what is summed",
-        "who holds what: two digits a user, so that neighbours on the roster, who form a batch, hold different ones",
+        f"Rounds: {ROUNDS}.",
+        "Model and its speed of change: softmax, trained by all users first, then by those who are summed.",
+        "Data of each user: two digits. Neighbours on the roster form a batch and hold different digits.",
     ),
     changed=(
-        f"MNIST is cut to its first {IMAGES:,} images; at small scale the data are the 1797 images of digits that come "
-        "along",
-        "the last two rows have N = 8, K = 4 and 40 rounds, for the whole protocol is run",
+        f"MNIST: its first {IMAGES:,} images. At small scale the data are the 1797 bundled images of digits.",
+        "The last two rows have N = 8, K = 4 and 40 rounds, because they run the whole protocol.",
     ),
     data=("mnist",),
 )

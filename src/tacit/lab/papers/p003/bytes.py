@@ -76,5 +76,5 @@ REPRODUCTION = Reproduction(
     title="Bytes against K and E",
     run=run,
     declared=(FALLING_K, FALLING_E, POWER, SAVED),
-    unstated=(f"m = {USERS}, d = {ENTRIES}, T = {STEPS}; E₀ = E, for nobody drops out",),
+    unstated=(f"m = {USERS}, d = {ENTRIES}, T = {STEPS}. E₀ = E, because nobody drops out.",),
 )

@@ -208,15 +208,17 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps: θ itself in between",
-        "m in Theorem 1 is all users, also where fewer are summed",
-        "the proof wants η_t ≤ 2 η_{t+E}, by which it means K",
+        "Line 4 reads θ̄ of the step before, which lines 6 to 12 set only every K steps. In between we use θ itself.",
+        "m in Theorem 1: all users, even where fewer are summed.",
+        "The proof wants η_t ≤ 2 η_{t+E}, by which it means K.",
     ),
     changed=(
         *CHANGED,
-        "everybody goes on from an average, as in the proof; as printed, only who is in it does: beside it in rows of "
-        "its own",
-        "as many are asked as are summed (E₀ = E, where Section 3 allows E₀ ≥ E), for nobody drops out here; whoever "
-        "is not asked does no work",
+        "All users continue from each average, as in the proof. As printed, only its contributors do; rows of their "
+        "own "
+        "show that version.",
+        "As many users are asked as are summed, because nobody drops out here: E₀ = E, where Section 3 allows E₀ ≥ "
+        "E. Users "
+        "who are not asked do no work.",
     ),
 )

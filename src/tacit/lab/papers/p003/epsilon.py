@@ -271,13 +271,13 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "K = 1 and E = m here, so that all that is seen are sums with the noise of all users in them",
-        "Theorem 1 counts on one noise vector of variance σ² in the average; Algorithm 1 has σ²/m there",
-        "Theorem 4 has σ² of Theorem 1 in it; beside the calibrated σ its bound is with that one",
+        "K = 1 and E = m here, so only sums that contain the noise of all users are seen.",
+        "Theorem 1 counts on one noise vector of variance σ² in the average. Algorithm 1 has σ²/m there.",
+        "Theorem 4 contains the σ² of Theorem 1. Beside the calibrated σ, its bound is computed with that one.",
     ),
     changed=(
         *CHANGED,
-        f"models of secagg and fedavg are compared after {COMPARED} steps",
-        f"noise in the ring: {RING.users} users, T = {RING.steps} and one run, at either scale",
+        f"Models of secagg and fedavg are compared after {COMPARED} steps.",
+        f"Noise in the ring: {RING.users} users, T = {RING.steps} and one run, at either scale.",
     ),
 )

@@ -162,10 +162,12 @@ REPRODUCTION = Reproduction(
     ),
     unstated=(
         *UNSTATED,
-        "the printed bound needs K ≤ 8 L/λ − 1: else γ = K, and the last step of (13) needs λ (γ + 1)/4 for 2 L",
-        "Lemma 3 bounds how far users drift apart by their gradients, and forgets their noise, which drifts too",
-        "(12) leaves the last term of B out, and Lemma 2 has its two cases the wrong way round; Theorem 4 is as meant",
-        "Theorem 1 does not say how ε depends on K; see the rows on ε",
+        "The printed bound needs K ≤ 8 L/λ − 1. Otherwise γ = K, and the last step of (13) needs λ (γ + 1)/4 instead "
+        "of "
+        "2 L.",
+        "Lemma 3 bounds the drift between users by their gradients. It omits their noise, which drifts too.",
+        "(12) omits the last term of B, and Lemma 2 has its two cases in the wrong order. Theorem 4 is as intended.",
+        "Theorem 1 does not state how ε depends on K; see the rows on ε.",
     ),
     changed=CHANGED,
 )

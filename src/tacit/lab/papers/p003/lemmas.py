@@ -137,6 +137,9 @@ REPRODUCTION = Reproduction(
     declared=tuple(
         declare(name, every, noise, scale) for scale in SCALES for every in KS for noise in NOISES for name in NAMES
     ),
-    unstated=(*UNSTATED, f"m = {USERS}, E = {SUMMED}, H = G; who goes on from an average: everybody"),
-    changed=("(9) beside its printed form with the models after averaging, as in Li et al. 2019",),
+    unstated=(
+        *UNSTATED,
+        f"m = {USERS}, E = {SUMMED}, H = G. All users continue from an average.",
+    ),
+    changed=("(9): its printed form, and besides it the form with the models after averaging, as in Li et al. 2019.",),
 )

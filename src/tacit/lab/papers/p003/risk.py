@@ -47,12 +47,14 @@ ODD = (1, 3, 5, 7, 9)
 WHOLE = 2**31
 """More samples than any user has: every step uses all samples."""
 UNSTATED = (
-    "the paper has no experiments: what is tried is what its theorems say, on data and a model of our choice",
-    f"the loss: logistic, odd digits against even ones, on {FEATURES} principal components (which are taken to be "
-    f"public) with samples of length 1; MNIST if it is there, and the digits that come along if not",
-    f"G = {LIPSCHITZ:g}, which no sample's gradient exceeds; Theorem 4 wants it of J_j, λ N(θ) included: see the row",
-    f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}; steps are on all samples of a user",
-    "neighbouring data: one sample of one user is replaced",
+    "The paper has no experiments. We test what its theorems state, on data and a model of our choice.",
+    f"Loss: logistic, odd digits against even ones, on {FEATURES} principal components with samples of length 1. The "
+    "components are assumed to be public.",
+    "Data: MNIST if it is installed, and the bundled digits otherwise.",
+    f"G = {LIPSCHITZ:g}, which no gradient of a sample exceeds. Theorem 4 wants it of J_j, λ N(θ) included: see the "
+    "row.",
+    f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}. Each step uses all samples of a user.",
+    "Neighbouring data: one sample of one user is replaced.",
 )
 """Choices that all runs of Algorithm 1 share."""
 CLAIMED = 1.0
@@ -189,12 +191,13 @@ REPEATED = b"for everybody to repeat"
 SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 3), "paper": RiskSize(None, 500, 3)}
 _SMALL, _PAPER = SIZES["small"], SIZES["paper"]
 CHANGED = (
-    "averages by fedavg, where Algorithm 1 has secure aggregation; they are secagg's bit for bit, in a small part of "
-    "the time",
-    f"small scale has {_SMALL.samples:,} samples and T = {_SMALL.steps}; paper scale has all samples and T = "
-    f"{_PAPER.steps}",
-    f"m = {_SMALL.users} users and {_SMALL.seeds} runs each, at either scale; the paper has theorems for any m, T and "
-    "number of samples, and states no experiment",
+    "Averages are computed by fedavg, where Algorithm 1 has secure aggregation. They equal those of secagg bit for "
+    "bit, "
+    "in a small part of the time.",
+    f"Small scale has {_SMALL.samples:,} samples and T = {_SMALL.steps}. Paper scale has all samples and T = "
+    f"{_PAPER.steps}.",
+    f"m = {_SMALL.users} users and {_SMALL.seeds} runs each, at either scale. The paper has theorems for any m, T and "
+    "number of samples, and states no experiment.",
 )
 """What all runs of Algorithm 1 change, the sizes of the scales among it."""
 

@@ -15,6 +15,9 @@ with theirs or not. `tacit.audit` computes the consequences on a graph.
 
 **Deviations.** Links are encrypted and authenticated, as the paper assumes. A set is sent in the shortest of several
 codes, which include Elias gamma. Masks are AES streams; the paper names no generator.
+
+**Use.** The protocol goes wherever a name does: `tacit.aggregate(keep_six_decimals(vectors), FAITHFUL, graph="ring",
+share=0.5, allow_leaks=True)`, `tacit.audit(FAITHFUL, parties=8)`.
 """
 
 from collections.abc import Collection, Iterator, Sequence

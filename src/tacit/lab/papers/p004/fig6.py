@@ -133,11 +133,10 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*ALONE.values(), *PAIRS.values(), *THEOREM.values(), *SOLVABLE.values()),
     unstated=(
-        "which numbers of adversaries are drawn besides 15: 5, 10, 20 and 25",
-        "whether 15 is the number of adversaries or its expectation: exactly 15; sampled one by one with 15 % each, "
-        "the risk at s = 9 would be about 8 %",
+        "Numbers of adversaries besides 15: we run 5, 10, 20 and 25.",
+        "15 adversaries: here exactly 15, not their expectation. If each node were one with 15 %, the risk at s = 9 "
+        "would be "
+        "about 8 %.",
     ),
-    changed=(
-        f"one set of graphs for every s, {GRAPHS['small']:,} of them at small scale; the paper has {DRAWN:,} for each",
-    ),
+    changed=(f"Graphs: one set for every s, {GRAPHS['small']:,} at small scale. The paper has {DRAWN:,} for each.",),
 )

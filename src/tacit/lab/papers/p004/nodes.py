@@ -86,7 +86,7 @@ def declare_accuracy(setting: NeighbourSetting) -> DeclaredRow:
         cesar, gossip = TOPK[setting.degree, setting.beta][1:3]
         paper = PaperNumber(cesar - gossip, rounding=0.01, runs=5)
     reason = f"the paper has about {PAPER_ROUNDS:,} rounds; nothing is learnt yet in those of small scale"
-    what = f"CESAR less D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
+    what = f"CESAR minus D-PSGD, accuracy over nodes, {NODES} nodes: {setting}"
     return DeclaredRow(what, paper, NotCompared(reason), "points", "+.2f")
 
 
@@ -130,13 +130,14 @@ REPRODUCTION = Reproduction(
         for setting in SETTINGS
         for declare in (declare_share, declare_rule, declare_deployed, declare_accuracy)
     ),
-    unstated=("rows of random subsampling are missing in our copy; what the text says of them is in their place",),
+    unstated=("Rows of random subsampling are missing in our copy of the paper. We use what its text says of them.",),
     changed=(
-        f"small scale has {_SMALL.rounds} rounds and {_SMALL.seeds} seeds, paper scale {_PAPER.rounds} rounds and "
-        f"{_PAPER.seeds} seeds; the paper has about {PAPER_ROUNDS:,} rounds and 5 seeds",
-        f"accuracy at small scale is that on {_SMALL.each} test samples after the last round; the paper has the best "
-        "of all epochs on 10,000",
-        "CIFAR-10 alone: of Figure 3, MovieLens and CelebA are not here",
+        f"Small scale has {_SMALL.rounds} rounds and {_SMALL.seeds} seeds; paper scale has {_PAPER.rounds} and "
+        f"{_PAPER.seeds}. The paper has about {PAPER_ROUNDS:,} rounds and 5 seeds.",
+        f"Accuracy at small scale: on {_SMALL.each} test samples after the last round. The paper has the best of all "
+        "epochs "
+        "on 10,000.",
+        "Data: CIFAR-10 only. MovieLens and CelebA of Figure 3 are not run here.",
     ),
     extras=("torch",),
     data=("cifar10",),

@@ -89,9 +89,9 @@ REPRODUCTION = Reproduction(
     run=run,
     declared=(*INVERTED.values(), *SENT.values()),
     unstated=(
-        "which degrees Figure 2 draws besides 3 and 6: 2, 4, 10 and 20",
-        "what was sent with random subsampling, in figures: the rows of Table 3 are all of TopK, by their overhead",
-        "what is selected from: normal vectors here, which makes no difference to random subsampling",
+        "Degrees of Figure 2 besides 3 and 6: we run 2, 4, 10 and 20.",
+        "Entries sent with random subsampling: Table 3 has only rows of TopK, by their overhead.",
+        "Entries selected from: normal vectors here, which makes no difference to random subsampling.",
     ),
-    changed=("sent: one round for each of 3 seeds, 5 at paper scale; the paper has whole trainings",),
+    changed=("Entries sent: one round for each of 3 seeds, 5 at paper scale. The paper measures whole trainings.",),
 )

@@ -161,15 +161,19 @@ REPRODUCTION = Reproduction(
         *GROWTH.values(),
     ),
     unstated=(
-        f"how long the training was: {EPOCHS} epochs of {PER_EPOCH} rounds, for which a set in gamma code to each node "
-        f"two hops away takes what the table says; of the rows that follow from it, only how they change is evidence",
-        "what TopK selects from: independent normal vectors here, whose sets are as good as random; those of models in "
-        "training may overlap more and code shorter",
-        "whether nodes two hops away have a link: the paper counts as if they had, and twice as much where they have "
-        "not; ours need none",
+        f"Length of the training: {EPOCHS} epochs of {PER_EPOCH} rounds. With that, one set in gamma code to each "
+        "node two "
+        "hops away takes the bytes in the table. Of the rows that follow from it, only their changes are evidence.",
+        "Vectors that TopK selects from: independent normal ones here, whose sets are as good as random. Sets of "
+        "models in "
+        "training may overlap more and have shorter codes.",
+        "Links between nodes two hops apart: the paper counts as if there were one, and twice as much where there is "
+        "none. "
+        "Tacit needs none.",
     ),
     changed=(
-        "one round of the deployed protocol with one seed, times the rounds of a training; the paper measures whole "
-        "trainings. Bytes are taken as certain: they are sums over millions of entries",
+        "One round of the deployed protocol with one seed, times the rounds of a training. The paper measures whole "
+        "trainings.",
+        "Bytes are taken as exact: they are sums over millions of entries.",
     ),
 )

@@ -175,14 +175,17 @@ REPRODUCTION = Reproduction(
         *RATIO.values(),
     ),
     unstated=(
-        f"what share is sent, and how long the training was: {SHARED:.0%}, as in Table 2, and {EPOCHS} epochs of "
-        f"{PER_EPOCH} rounds, for which parameters are {DEGREE * SHARED * MODEL * ELEMENT * ROUNDS / GB:.2f} GB as "
-        f"they are in the paper; that the overhead comes out without being fitted speaks for this choice",
-        "how entries are selected: TopK, for with random subsampling seeds are sent and there is hardly any overhead",
-        "what TopK selects from: independent normal vectors here, whose sets are as good as random",
+        f"Share that is sent: {SHARED:.0%}, as in Table 2. Length of the training: {EPOCHS} epochs of {PER_EPOCH} "
+        "rounds.",
+        f"With both, parameters take {DEGREE * SHARED * MODEL * ELEMENT * ROUNDS / GB:.2f} GB as in the paper. The "
+        "overhead "
+        "was not fitted and comes out too, which supports this choice.",
+        "Selection of entries: TopK. With random subsampling, seeds are sent and there is hardly any overhead.",
+        "Vectors that TopK selects from: independent normal ones here, whose sets are as good as random.",
     ),
     changed=(
-        "one round of the deployed protocol with one seed, times the rounds of a training; the paper measures whole "
-        "trainings. Bytes are taken as certain: they are sums over millions of entries",
+        "One round of the deployed protocol with one seed, times the rounds of a training. The paper measures whole "
+        "trainings.",
+        "Bytes are taken as exact: they are sums over millions of entries.",
     ),
 )
