@@ -1,26 +1,23 @@
-"""Identity file that is encrypted with a passphrase.
-
-scrypt derives a key from the passphrase, under which AES-256-GCM seals the secret keys. scrypt runs
-with r = 8, p = 1 and n = 2^17, which takes 128 MiB and a few tenths of a second.
-"""
+"""Identity file whose secret keys are encrypted with a passphrase."""
 
 from typing import ClassVar
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-
 from tacit.core.config_file import Section
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Secret
+from tacit.crypto.passphrase_sealing import (
+    COST,
+    NONCE_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    open_with_passphrase,
+    seal_under_passphrase,
+)
 
-COST = 17
-"""Binary logarithm of scrypt's n for new files."""
 LEAST_COST, MOST_COST = 14, 20
 """Costs of files that are read. The highest takes 1 GiB."""
-SALT_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
 MAX_SEALED = 1 << 14
 
 
@@ -41,20 +38,20 @@ class SealedIdentity(Section, frozen=True, kw_only=True):
     ) -> "SealedIdentity":
         """Encrypts the content of an identity file."""
         salt, nonce = entropy.bytes(SALT_BYTES), entropy.bytes(NONCE_BYTES)
-        sealed = AESGCM(_derive_key(passphrase, salt, cost)).encrypt(nonce, content, _context(name, cost))
+        sealed = seal_under_passphrase(content, passphrase, salt, nonce, _context(name, cost), cost)
         return cls(name=name, cost=cost, salt=salt, nonce=nonce, sealed=sealed)
 
     def problems(self) -> list[str]:
         """Returns the problem of a file that was not made by `seal`."""
-        sizes = len(self.salt) == SALT_BYTES, len(self.nonce) == NONCE_BYTES, 16 < len(self.sealed) <= MAX_SEALED
+        sizes = len(self.salt) == SALT_BYTES, len(self.nonce) == NONCE_BYTES, TAG_BYTES < len(self.sealed) <= MAX_SEALED
         return [] if all(sizes) and LEAST_COST <= self.cost <= MOST_COST else ["it was changed"]
 
     def open(self, passphrase: Secret, path: str) -> bytes:
         """Returns the content; raises ConfigError, which names the file, if the passphrase is another one."""
         try:
-            key = _derive_key(passphrase, self.salt, self.cost)
-            return AESGCM(key).decrypt(self.nonce, self.sealed, _context(self.name, self.cost))
-        except InvalidTag:
+            context = _context(self.name, self.cost)
+            return open_with_passphrase(self.sealed, passphrase, self.salt, self.nonce, context, self.cost)
+        except WireError:
             raise ConfigError(
                 f"{path} cannot be decrypted: the passphrase is wrong, or the file was changed; try: give its own "
                 f"passphrase, or restore the file from a copy"
@@ -66,10 +63,6 @@ class SealedIdentity(Section, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"SealedIdentity({self.name!r}, …)"
-
-
-def _derive_key(passphrase: Secret, salt: bytes, cost: int) -> bytes:
-    return Scrypt(salt, KEY_BYTES, n=1 << cost, r=8, p=1).derive(passphrase.reveal())
 
 
 def _context(name: Party, cost: int) -> bytes:
