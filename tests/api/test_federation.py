@@ -407,15 +407,20 @@ def test_a_protocol_may_be_given_itself():
 @pytest.mark.parametrize(
     ("protocol", "parties", "lost", "cure"),
     [
-        ("secagg", 3, 1, "none may drop out: run the round again with everybody, or set threshold=2, which spares 1"),
+        (
+            "secagg",
+            3,
+            1,
+            "3 needed (threshold=3); timed out: p0; try: run it again when they are back, or add parties: of 4, 1",
+        ),
         (
             "secagg",
             5,
             2,
-            "at most 1 may drop out: run the round again with 4 or more, or set threshold=3, which spares 2, but",
+            "4 needed (threshold=4); timed out: p0, p1; try: run it again when they are back",
         ),
-        ("fedavg", 3, 2, "run the round again with 2 or more"),
-        ("admm", 3, 1, "nobody may be missing from admm: run the round again with everybody"),
+        ("fedavg", 3, 2, "2 needed (threshold=2); timed out: p0, p1; try: run it again when they are back"),
+        ("admm", 3, 1, "2 needed (admm needs every party); timed out: p0; try: run it again when all are back"),
     ],
 )
 def test_too_few_are_told_with_what_to_change_and_what_it_costs(protocol, parties, lost, cure):

@@ -118,7 +118,7 @@ def test_a_program_with_an_older_model_is_left_out_and_caught_up(serving):
         caught_up, *others = together(range(3), try_average)
         np.testing.assert_allclose(caught_up.average["a"], 2.0, atol=1e-6)
         assert caught_up.replaced == ("a",)
-        assert all("a (behind)" in str(error) for error in others)
+        assert all("without the last average: a" in str(error) for error in others)
         outcomes = together(range(3), lambda i: again[i].average(np.full(4, 10.0 * i)))
         np.testing.assert_allclose(outcomes[0].average["a"], 10.0, atol=1e-5)
     finally:
@@ -229,7 +229,7 @@ def test_an_event_loop_is_not_blocked(serving):
 def test_after_it_has_left_a_peer_says_so(serving):
     with tacit.join(serving, me="a") as peer:
         assert [each.party for each in peer.status().peers] == [SERVER]
-    with pytest.raises(TransportError, match="has left; join again"):
+    with pytest.raises(TransportError, match="has left; try: join again"):
         peer.average(np.ones(2))
     peer.leave()
 
@@ -264,7 +264,7 @@ def test_close_ends_an_average_that_waits_for_others(tmp_path):
         with averaging(peer) as ended:
             wait_for(peer, lambda status: status.ready == 1)
             peer.close()
-            with pytest.raises(TransportError, match=r"^a was closed before a round began; join again$"):
+            with pytest.raises(TransportError, match=r"^a was closed before a round began; try: join again$"):
                 ended.result(20)
 
 
@@ -275,7 +275,7 @@ def test_close_ends_an_average_in_the_middle_of_a_round_which_can_be_resumed(tmp
     with averaging(a) as ended, averaging(b):
         wait_for(a, lambda status: status.waits_for)
         a.close()
-        with pytest.raises(TransportError, match=r"^a was closed in round 1; join again, and the next"):
+        with pytest.raises(TransportError, match=r"^a was closed in round 1; try: join again, and the next"):
             ended.result(20)
         b.close()
     a = tacit.join(path, me="a")

@@ -30,7 +30,7 @@ def test_noise_as_a_setting_and_as_an_option_is_one_question():
 
 def test_noise_that_is_given_twice_is_refused_unless_it_is_the_same():
     assert Question("fedavg", 4, {"noise": 0.1}, noise=0.1) == Question("fedavg", 4, noise=0.1)
-    with pytest.raises(tacit.ConfigError, match=r"given twice, as 0\.2 and as noise=0\.1; give it once"):
+    with pytest.raises(tacit.ConfigError, match=r"given twice, as 0\.2 and as noise=0\.1; try: give it once"):
         Question("fedavg", 4, {"noise": 0.1}, noise=0.2)
     with pytest.raises(tacit.ConfigError, match="noise"):
         Question("fedavg", 4, {"noise": "much"}).scope()

@@ -1,6 +1,5 @@
 """What browser tests share: a Chromium without a window, the page of a folder, and eyes for what goes wrong in it."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -45,22 +44,3 @@ def visit(chromium):
     for each in visits:
         each.close()
     assert [wrong for each in visits for wrong in each.wrong] == []
-
-
-SHOTS = Path(os.environ["TACIT_SHOTS"]) if "TACIT_SHOTS" in os.environ else None
-
-
-@pytest.fixture
-def shot():
-    """Returns the function that keeps a picture of a page if somebody asked for pictures (TACIT_SHOTS=docs/ui)."""
-
-    def keep(page, name):
-        if SHOTS is not None:
-            from PIL import Image
-
-            path = SHOTS / f"{name}.png"
-            page.screenshot(path=path, full_page=True)
-            with Image.open(path) as picture:
-                picture.convert("RGB").quantize(128).save(path, optimize=True)
-
-    return keep

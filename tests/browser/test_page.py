@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,6 +20,14 @@ from tacit.learn.training.metrics import Metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 
 pytestmark = pytest.mark.long
+
+
+def expect(locator):
+    """Returns what waits until a locator is as expected, if playwright is installed."""
+    from playwright.sync_api import expect as expect_locator
+
+    return expect_locator(locator)
+
 
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
 HOSTILE = '"><img src=x onerror=alert(1)>'
@@ -113,7 +122,7 @@ def test_a_live_run_moves_by_itself(visit, address, place):
     assert "ε spent" in "".join(page.locator("figcaption").all_inner_texts())
 
 
-def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, shot):
+def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place):
     page = visit(address).open("/run?id=runs%2Fclinics")
     page.locator(".graph").wait_for()
     rounds = [msgspec.json.decode(line) for line in (place / "runs/clinics/metrics.jsonl").read_bytes().splitlines()]
@@ -127,21 +136,180 @@ def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, 
         assert f"{100 * each['accuracy']:.1f} %" in page.locator(".now").inner_text()
     slider.press("ArrowLeft")
     assert page.locator(".reading").inner_text() == "round 3"
-    shot(page, "run")
 
 
-def test_the_health_of_a_federation_is_told_by_its_parties(visit, address, place):
+LONG = (
+    "Round 4 aborted: 1 of 3 parties delivered, 2 are needed. Timed out: b, c. They may be offline or behind a firewall"
+)
+
+
+def test_the_federation_says_who_is_missing_since_when_and_by_whom_it_is_awaited(visit, address, place):
     peers = [PeerStatus("b", 1, 0.5, 0, None, ""), PeerStatus(HOSTILE, 0, None, 2, 12.0, "")]
-    last = RoundSummary(1, ("b",), {}, None, {}, {}, 1.0)
-    page = visit(address).page
+    last = RoundSummary(1, ("b",), {}, None, {"b": 2000}, {}, 1.0)
+    seen = visit(address)
     write_status(place / "clinic.rounds", Status("clinic", 0.0, 2, 0, False, "GroupPart", peers, "", last))
-    card = page.locator(".card", has_text="clinic")
-    card.get_by_text("round 2 is under way, waits for GroupPart").wait_for()
-    assert f"Missing: {HOSTILE} for 12 s" in card.inner_text()
-    assert "Round 1: 1 averaged." in card.inner_text()
+    page = seen.open("/")
+    page.locator(".federation", has_text="1 missing").wait_for()
+    page.get_by_role("link", name="Open the federation").click()
+    own = page.locator("tr", has=page.locator("th", has_text="clinic")).first
+    own.get_by_text("round 2 is under way").wait_for()
+    assert "awaits GroupPart" in own.inner_text()
+    row = page.locator("tr", has=page.locator("th", has_text=HOSTILE))
+    assert re.search(r"\d\d:\d\d:\d\d \(1\d s\)", row.inner_text())
+    assert "awaited by clinic" in row.inner_text()
+    assert "never" in row.inner_text()
+    assert page.locator(".lead").inner_text().endswith(f"Missing: {HOSTILE}.")
+    ended = page.get_by_role("region", name="Last round of each party").locator("tbody tr")
+    assert ended.inner_text().split() == ["1", "clinic", "1", "b", "none", "1", "s", "2", "kB", "average"]
     write_status(place / "clinic.rounds", Status("clinic", 0.0, 2, 3, True, "", []))
-    card.get_by_text("ready for round 3").wait_for()
-    assert "healthy" in card.inner_text()
+    own.get_by_text("ready for round 3").wait_for()
+    assert "Nobody is missing." in page.locator(".lead").inner_text()
+
+
+def test_a_long_error_of_a_federation_is_short_until_it_is_opened_and_stays_open(visit, address, place):
+    failed = RoundSummary(4, (), {}, {"code": "not_enough", "text": LONG}, {}, {}, 60.0)
+    told = Status("clinic", 0.0, 4, 0, True, "", [], "", failed)
+    write_status(place / "clinic.rounds", told)
+    page = visit(address).open("/federation")
+    fold = page.locator("tr", has=page.locator("th", has_text="clinic")).locator("details").first
+    assert "firewall" not in fold.locator("summary").inner_text()
+    fold.locator("summary").focus()
+    page.keyboard.press("Enter")
+    fold.get_by_text("behind a firewall").wait_for()
+    write_status(place / "clinic.rounds", Status("clinic", 1.0, 5, 0, False, "MaskedInput", [], "", failed))
+    page.get_by_text("round 5 is under way").wait_for()
+    assert fold.get_by_text("behind a firewall").is_visible()
+    assert page.evaluate("document.activeElement.dataset.key") == "error-clinic-0-summary"
+
+
+def test_a_folder_without_parties_says_how_to_begin_a_federation(visit, tmp_path):
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        seen.open("/federation").get_by_role("heading", name="No party keeps its rounds here").wait_for()
+        seen.close()
+
+
+def test_the_verdict_of_the_audit_is_at_the_top_of_a_run_and_its_report_opens(visit, address, place):
+    seen = visit(address)
+    page = seen.open("/run?id=runs%2Fclinics")
+    audit = msgspec.json.decode((place / "runs/clinics/audit.json").read_bytes())
+    banner = page.locator(".banner")
+    assert banner.locator("h2").inner_text() == audit["heading"]
+    assert audit["verdict"] in banner.inner_text()
+    assert banner.bounding_box()["y"] < page.locator(".graph").bounding_box()["y"]
+    banner.locator("summary").click()
+    assert banner.get_by_text(audit["not_covered"][0]).is_visible()
+    (place / "runs/clinics/report.html").write_text(
+        f"<h1>Report</h1>{SCRIPT}<style>h1 {{ color: rgb(1, 2, 3) }}</style>"
+    )
+    link = banner.get_by_role("link", name="Open the report")
+    link.wait_for()
+    with seen.context.expect_page() as opened:
+        link.click()
+    report = opened.value
+    report.get_by_role("heading", name="Report").wait_for()
+    assert report.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(1, 2, 3)"
+    assert report.title() != "owned"
+    refused = report.goto(report.url.replace("clinics", "live"))
+    assert refused.status == 403
+
+
+def test_parties_have_the_real_names_that_the_run_knows(visit, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "scenario.json").write_bytes(scenario(title="own data", data={"parties": 3}).encode())
+    (run / "parties.json").write_text('["harbour", "north", "south"]')
+    said = {"heading": "Exposed", "verdict": "Exposed. p1 can recover the vector of p2.", "verdict_code": "exposed"}
+    (run / "audit.json").write_bytes(msgspec.json.encode(said | {"exposed": True}))
+    append(run, at(1, averaged=("p0", "p2"), left_out={"p1": "silent"}, contributors=2))
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        page = seen.open("/run?id=run")
+        page.locator(".banner", has_text="north can recover the vector of south").wait_for()
+        assert {"harbour", "north", "south"} <= set(page.locator(".node .who").all_text_contents())
+        assert page.locator(".node.absent .who").all_text_contents() == ["north"]
+        assert "north silent" in page.locator(".now").inner_text()
+        seen.close()
+
+
+def test_the_focus_stays_while_the_page_refreshes(visit, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scenario.json").write_bytes(scenario(title=name, rounds=9).encode())
+        append(tmp_path / name, at(1))
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        page = seen.page
+        link = page.get_by_role("link", name="one", exact=True)
+        link.focus()
+        for number in (2, 3):
+            append(tmp_path / "one", at(number))
+            append(tmp_path / "two", at(number))
+            page.locator(".row", has_text=f"running, {number} of 9").nth(1).wait_for()
+            assert page.evaluate("document.activeElement.textContent") == "one"
+        page.keyboard.press("Enter")
+        page.get_by_text("3 of 9 rounds").wait_for()
+        page.locator("summary", has_text="Scenario").focus()
+        page.keyboard.press("Enter")
+        append(tmp_path / "one", at(4))
+        page.get_by_text("4 of 9 rounds").wait_for()
+        assert page.evaluate("document.activeElement.dataset.key") == "scenario-summary"
+        assert page.locator("details[data-key=scenario] pre").is_visible()
+        seen.close()
+
+
+def test_the_axis_of_accuracies_is_scaled_to_the_data(visit, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "scenario.json").write_bytes(scenario(rounds=9).encode())
+    append(tmp_path / "run", at(1, accuracy=0.912), at(2, accuracy=0.948), at(3, accuracy=0.951))
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        for path in ("/run?id=run", "/compare?run=run&run=run"):
+            page = seen.open(path)
+            chart = page.locator(".chart", has_text="Test accuracy").first
+            chart.wait_for()
+            ticks = [float(each.split()[0]) for each in chart.locator(".tick text").all_text_contents()]
+            assert len(ticks) >= 3
+            assert min(ticks) > 85
+            assert max(ticks) <= 100
+            heights = [float(each.get_attribute("cy")) for each in chart.locator("circle").all()]
+            assert max(heights) - min(heights) > 100  # of 190: the curve fills its chart
+        seen.close()
+
+
+def test_runs_are_searched_sorted_and_narrowed_to_a_tag(visit, tmp_path):
+    for name, accuracy, protocol in (("ash", 0.5, "fedavg"), ("birch", 0.9, "secagg"), ("cedar", 0.7, "secagg")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scenario.json").write_bytes(scenario(title=name, protocol=protocol).encode())
+        append(tmp_path / name, at(1, accuracy=accuracy))
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        page = seen.page
+        page.locator(".row").nth(2).wait_for()
+        page.get_by_label("Sort by").select_option("accuracy")
+        titles = page.locator(".row .what a")
+        assert titles.all_inner_texts() == ["birch", "cedar", "ash"]
+        page.get_by_label("Search runs").fill("SECAGG ced")
+        assert titles.all_inner_texts() == ["cedar"]
+        assert page.get_by_text("1 of 3 runs").is_visible()
+        page.reload()
+        titles.first.wait_for()
+        assert titles.all_inner_texts() == ["cedar"]
+        titles.first.click()
+        page.get_by_label("Tags").fill("board,  pilot")
+        page.get_by_label("Tags").blur()
+        expect(page.get_by_label("Tags")).to_have_value("board, pilot")
+        seen.open("/")
+        page.get_by_role("button", name="pilot").click()
+        assert titles.all_inner_texts() == ["cedar"]
+        page.get_by_role("button", name="pilot").click()
+        assert titles.count() == 3
+        assert page.locator(".row", has_text="cedar").locator(".tag").all_inner_texts() == ["board", "pilot"]
+        seen.open("/run?id=cedar")
+        page.get_by_label("Tags").fill("x" * 31)
+        page.get_by_label("Tags").blur()
+        page.locator(".problems", has_text="at most 30 characters").wait_for()
+        seen.close()
 
 
 def test_a_run_that_cannot_be_read_says_why_beside_those_that_can(visit, tmp_path):
@@ -171,7 +339,7 @@ def test_there_may_be_no_runs_yet(visit, tmp_path):
 # --- the adversary -------------------------------------------------------------------------------------------------
 
 
-def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address, shot):
+def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address):
     page = visit(address).open(CESAR)
     page.locator('[data-party="p4"]').click()
     page.locator(".headline.good", has_text="p4 recovers nobody").wait_for()
@@ -187,7 +355,6 @@ def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened
     page.locator("summary", has_text="does not cover").click()
     page.get_by_text("The average itself").wait_for()
     assert "--coalition p4,p5" in page.locator(".command code").inner_text()
-    shot(page, "adversary")
     page.get_by_role("switch", name="Hardened").check()
     page.locator(".headline.good", has_text="p4 and p5 recover nobody").wait_for()
     assert exposed(page) == set()
@@ -221,7 +388,7 @@ def claims_page():
     return (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 
 
-def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
+def test_dropouts_expose_a_user_of_secure_aggregation(visit, address):
     page = visit(address, color_scheme="dark").open(SECAGG)
     page.locator('[data-party="server"]').click()
     page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
@@ -232,7 +399,6 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     assert page.locator(".node.exposed .caption").text_content() == f"round {report.safe_rounds + 1}"
     page.locator(".recipe li", has_text="minus what server sent to").wait_for()
     page.locator(".proof", has_text="Replayed").wait_for()
-    shot(page, "dropouts-dark")
     page.get_by_role("button", name="drifting", exact=True).click()
     page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
 
@@ -300,7 +466,7 @@ def test_what_cannot_be_asked_is_said_in_place(visit, address):
 # --- plans and new runs --------------------------------------------------------------------------------------------
 
 
-def test_a_plan_as_cards(visit, address, shot):
+def test_a_plan_as_cards(visit, address):
     page = visit(address).open("/plan")
     page.get_by_label("Parties").fill("5")
     page.get_by_label("Rounds").fill("2")
@@ -314,8 +480,7 @@ def test_a_plan_as_cards(visit, address, shot):
     ]
     assert "coalitions" in page.locator(".proposal .looked").first.inner_text()
     assert page.locator(".proposal .command code").first.inner_text().startswith("tacit audit secagg --parties 5")
-    shot(page, "plan")
-    page.get_by_label("Colluders").fill("4")
+    page.get_by_label("Colluders", exact=True).fill("4")
     page.get_by_role("button", name="Propose").click()
     page.locator(".problems", has_text="coalition_size must be").wait_for()
 
@@ -341,9 +506,108 @@ def test_a_form_that_says_what_is_wrong_where_it_is_wrong_and_starts_what_is_rig
     page.get_by_label("Rounds").blur()
     assert "rounds = 3\n" in text.input_value()
     page.get_by_role("button", name="Start").click()
-    row = page.locator(".row", has_text="from the page")
-    row.filter(has_text="finished").wait_for()
-    assert (place / row.locator("input").get_attribute("id").removeprefix("pick-") / "model.safetensors").exists()
+    page.wait_for_url(re.compile(r"/run\?id=runs%2F"))
+    page.get_by_role("heading", name="from the page").wait_for()
+    page.locator(".badge", has_text="finished").wait_for()
+    assert (place / page.evaluate("new URLSearchParams(location.search).get('id')") / "model.safetensors").exists()
+
+
+def test_a_new_run_that_fails_says_why_where_it_was_opened(visit, tmp_path):
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        page = seen.open("/start")
+        page.locator(".gutter span").first.wait_for()
+        page.get_by_label("The scenario").fill(
+            'rounds = 2\nprotocol = "fedavg"\n[data]\nfolder = "nosuch"\nparties = 3\n'
+        )
+        page.get_by_role("button", name="Start").click()
+        page.get_by_text("This run ended with an error").wait_for()
+        assert "nosuch" in page.locator(".problems pre").inner_text()
+        seen.close()
+
+
+EDITS = {
+    ("data.parties", 7): {
+        "[data]\nparties = 3 # few\n": "[data]\nparties = 7 # few\n",
+        "[ data ] # ours\nname = 'x'\n": "[ data ] # ours\nparties = 7\nname = 'x'\n",
+        "rounds = 1\ndata.parties = 3\n[local]\nparties = 1\n": "rounds = 1\ndata.parties = 7\n[local]\nparties = 1\n",
+        "data = { name = 'a,b', parties = 3 }\n": "data = { name = 'a,b', parties = 7 }\n",
+        "data = { split = { kind = 'iid' } }\n": "data = { split = { kind = 'iid' }, parties = 7 }\n",
+        'data.name = "x"\n': 'data.name = "x"\ndata.parties = 7\n',
+        "rounds = 1\n": "rounds = 1\n\n[data]\nparties = 7\n",
+    },
+    ("protocol.name", "admm"): {
+        'protocol = "secagg" # masks\n': 'protocol = "admm" # masks\n',
+        '[protocol]\n"name" = "secagg"\n': '[protocol]\n"name" = "admm"\n',
+    },
+    ("title", 'a "b" #c'): {'title = "x # y" # z\nrounds = 1\n': 'title = "a \\"b\\" #c" # z\nrounds = 1\n'},
+}
+
+
+def test_the_form_edits_the_text_however_it_is_written(visit, address):
+    page = visit(address).open("/start")
+    for (path, value), cases in EDITS.items():
+        for text, wanted in cases.items():
+            script = "async ([t, p, v]) => (await import('/static/toml.js')).setKey(t, p, v)"
+            assert page.evaluate(script, [text, path, value]) == wanted
+            assert tomllib.loads(wanted)
+
+
+def test_the_form_follows_text_that_is_edited_by_hand(visit, address):
+    page = visit(address).open("/start")
+    page.locator(".gutter span").first.wait_for()
+    text, parties = page.get_by_label("The scenario"), page.get_by_label("Parties")
+    text.fill('rounds = 5\nprotocol = "gossip"\ndata = { name = "digits", parties = 4 }\nlocal = { rate = 0.25 }\n')
+    expect(parties).to_have_value("4")
+    assert page.get_by_label("Protocol").input_value() == "gossip"
+    assert page.get_by_label("Learning rate", exact=True).input_value() == "0.25"
+    parties.fill("6")
+    parties.blur()
+    assert 'data = { name = "digits", parties = 6 }' in text.input_value()
+    # Also while the text has a problem, as long as it is TOML.
+    text.fill('rounds = 0\nprotocol = "secagg"\n[data]\nparties = 8\n')
+    page.locator("#scenario-problems p", has_text="rounds=0").wait_for()
+    assert (parties.input_value(), page.get_by_label("Protocol").input_value()) == ("8", "secagg")
+    text.fill('rounds = 5\nprotocol = "secagg"\n[data]\nfolder = "clinics"\nparties = 3\n')
+    page.get_by_text("The text uses the folder clinics instead.").wait_for()
+    assert page.get_by_label("Data").is_disabled()
+
+
+# --- words and places ----------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_does_not_exist_says_so_and_leads_on(visit, address):
+    seen = visit(address)
+    seen.page.locator(".row").first.wait_for()
+    page = seen.open("/nosuch")
+    page.get_by_role("heading", name="Page not found").wait_for()
+    assert "/nosuch" in page.locator("main").inner_text()
+    page.evaluate(AXE)
+    assert page.evaluate("axe.run({resultTypes: ['violations']})")["violations"] == []
+    seen.wrong = [each for each in seen.wrong if "404" not in each]  # which is what was to be answered
+    page.get_by_role("link", name="Go to all runs").click()
+    page.locator(".row").first.wait_for()
+
+
+def test_terms_are_explained_on_hover_by_keys_and_in_the_glossary(visit, address):
+    seen = visit(address)
+    page = seen.open("/run?id=runs%2Fclinics")
+    page.get_by_role("button", name="Contributors").hover()
+    tip = page.get_by_role("tooltip")
+    tip.get_by_text("in the average of a round").wait_for()
+    page.mouse.move(0, 0)
+    tip.wait_for(state="hidden")
+    page.get_by_role("button", name="Contributors").focus()
+    tip.wait_for()
+    assert page.evaluate("document.activeElement.getAttribute('aria-describedby')") == "tip"
+    page.keyboard.press("Escape")
+    tip.wait_for(state="hidden")
+    page = seen.open("/glossary")
+    terms = msgspec.json.decode((ROOT / "src/tacit/app/ui/static/glossary.json").read_bytes())["terms"]
+    page.locator(".terms").first.wait_for()
+    assert sorted(page.locator("dt").all_inner_texts()) == sorted(each["term"] for each in terms)
+    page.get_by_label("Search terms").fill("anonymity")
+    assert page.locator("dt").all_inner_texts() == ["anonymity set"]
 
 
 # --- what must not happen ------------------------------------------------------------------------------------------
@@ -399,14 +663,14 @@ def test_a_tab_without_the_token_says_what_to_do_and_comes_to_its_view(visit, ad
     assert "clinics" not in page.locator("main").inner_text()
     page.evaluate(AXE)
     assert page.evaluate("axe.run({resultTypes: ['violations']})")["violations"] == []
-    page.get_by_label("The address").fill("http://127.0.0.1/")
+    page.get_by_label("Printed address").fill("http://127.0.0.1/")
     page.get_by_role("button", name="Open").click()
     page.get_by_text("This address has no token.").wait_for()
-    page.get_by_label("The address").fill(f"{seen.base}/?token=0123")
+    page.get_by_label("Printed address").fill(f"{seen.base}/?token=0123")
     page.get_by_role("button", name="Open").click()
     page.wait_for_function("document.querySelector('input').value === ''")  # asked anew, for that one is not taken
     seen.wrong = [each for each in seen.wrong if "403" not in each]
-    page.get_by_label("The address").fill(address)
+    page.get_by_label("Printed address").fill(address)
     page.get_by_role("button", name="Open").click()
     page.get_by_role("heading", name="five clinics").wait_for()
     page.reload()
@@ -461,8 +725,17 @@ def test_other_pages_and_strangers_get_nothing(visit, address, chromium):
     seen = visit(address)
     stranger = chromium.new_context()
     page = stranger.new_page()
-    for path in ("/api/watch", "/api/run?id=runs%2Fclinics", f"/api/protocols?token={seen.token}", "/nosuch"):
+    report = "/report?id=runs%2Fclinics&key=" + "0" * 64
+    for path in (
+        "/api/watch",
+        "/api/run?id=runs%2Fclinics",
+        f"/api/protocols?token={seen.token}",
+        "/api/nosuch",
+        report,
+    ):
         assert page.goto(seen.base + path).status == 403
+    assert page.goto(f"{seen.base}/nosuch").status == 404
+    assert "clinics" not in page.content()
     # Another origin, in the very browser that has the token.
     elsewhere = seen.context.new_page()
     elsewhere.route(
@@ -492,10 +765,21 @@ VIEWS = {
     "runs": ("/", ".row"),
     "run": ("/run?id=runs%2Fclinics", ".chart"),
     "compare": ("/compare?run=runs%2Fclinics&run=runs%2Flive", "tbody tr"),
+    "federation": ("/federation", "tbody tr"),
     "adversary": (f"{ADMM}&coalition=p0", ".recipe li"),
     "plan": ("/plan?parties=4&colluders=1&rounds=1&dropout=0&entries=100", ".proposal"),
     "start": ("/start", ".gutter span"),
+    "glossary": ("/glossary", ".terms"),
 }
+
+
+@pytest.fixture
+def federation(place):
+    """Writes the status of a party that awaits another."""
+    (place / "clinic.rounds").mkdir(exist_ok=True)
+    failed = RoundSummary(4, (), {"b": "timed out"}, {"code": "not_enough", "text": LONG}, {}, {}, 60.0)
+    peers = [PeerStatus("a-party-with-quite-a-long-name", 3, 2.0, 1, 30.0, LONG)]
+    write_status(place / "clinic.rounds", Status("clinic", 0.0, 5, 0, False, "MaskedInput", peers, "", failed))
 
 
 RULES = {"light": "", "dark": ", runOnly: ['color-contrast']"}
@@ -503,6 +787,7 @@ RULES = {"light": "", "dark": ", runOnly: ['color-contrast']"}
 
 
 @pytest.mark.parametrize("scheme", RULES)
+@pytest.mark.usefixtures("federation")
 def test_nothing_serious_stands_in_the_way_of_anybody(visit, address, scheme):
     seen = visit(address, color_scheme=scheme, reduced_motion="reduce")
     found = {}
@@ -521,16 +806,14 @@ def test_nothing_serious_stands_in_the_way_of_anybody(visit, address, scheme):
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(768, marks=pytest.mark.slow)])
-def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width, shot):
+@pytest.mark.usefixtures("federation")
+def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width):
     seen = visit(address, viewport={"width": width, "height": 740}, has_touch=True)
     for name, (path, there) in VIEWS.items():
         page = seen.open(path)
         page.locator(there).first.wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, (name, wide)
-        if width == 360 and name == "adversary":
-            page.locator(".proof", has_text="Replayed").first.wait_for()
-            shot(page, "phone")
 
 
 def test_dark_is_dark_and_light_is_light(visit, address):

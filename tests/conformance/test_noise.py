@@ -155,7 +155,7 @@ def test_nor_do_weights_that_nobody_spoke_of(protocol):
 @pytest.mark.parametrize("protocol", ["gossip", "cesar"])
 def test_selections_by_size_do_not_go_with_noise(protocol):
     with pytest.raises(
-        tacit.ConfigError, match=r'not which ones are largest, as .topk. tells; use sparsifier="random"'
+        tacit.ConfigError, match=r'not which ones are largest, as .topk. tells; try: use sparsifier="random"'
     ):
         federation(protocol, share=0.5, sparsifier="topk")
     assert federation(protocol, share=0.5, sparsifier="random").average(zeros()).average

@@ -26,7 +26,7 @@ RELAXED = Family.of_matrix(PRINTED[[0, 1, 2, 3, 5]])
 
 
 def test_the_printed_matrix_lists_one_set_twice():
-    assert Family.of_matrix(PRINTED).problems(6) == ["a set is listed twice; list each set once"]
+    assert Family.of_matrix(PRINTED).problems(6) == ["a set is listed twice; try: list each set once"]
     assert RELAXED.problems(6) == []
 
 

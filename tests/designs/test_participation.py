@@ -294,7 +294,7 @@ def test_figures_of_a_policy(policy: Participation, most: int, least: int, promi
     [
         (Everyone(), 1, ["at least 2 users"]),
         (Random(9), 8, ["per_round=9 is more than the 8 users"]),
-        (Random(1), 8, ["per_round=1 leaves nobody to hide among; use 2 or more"]),
+        (Random(1), 8, ["per_round=1 leaves nobody to hide among; try: use 2 or more"]),
         (Sampled(1), 8, ["exactly=1"]),
         (Sampled(9), 8, ["exactly=9 is more"]),
         (Sampled(5, of=4), 8, ["use of=5 or more"]),
@@ -363,7 +363,7 @@ def test_policies_from_plain_data(value: Participation | str | dict[str, object]
     ],
 )
 def test_bad_plain_data_is_told_how_to_write_it_on_one_line(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"; write it as \{.*\}, which is --set 'participation=") as caught:
+    with pytest.raises(ConfigError, match=r"; try: write it as \{.*\}, which is --set 'participation=") as caught:
         participation_from(value)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 

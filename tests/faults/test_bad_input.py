@@ -205,7 +205,7 @@ def test_names_that_are_no_arrays(refused):
     )
     assert refused(models, "secagg", include=[]) == (
         "p0, p1, p2: nothing would be averaged: body.weight, norm.num_batches_tracked, norm.frozen, head.weight are "
-        "left out, or not of floats; name what to average in include=",
+        "left out, or not of floats; try: name what to average in include=",
     )
     assert "exclude=7: expected a list" in refused(models, "secagg", exclude=7)[0]
 
@@ -394,7 +394,7 @@ OPTIONS = {
     "threshold of one": ("secagg", {"threshold": 1}, "threshold=1 cannot hold.* 2 to 5"),
     "threshold below zero": ("secagg", {"threshold": -3}, "threshold=-3 cannot hold"),
     "threshold beyond all": ("secagg", {"threshold": 6}, "threshold=6 cannot hold.* 2 to 5"),
-    "threshold of less than half": ("secagg", {"threshold": 2}, "use at least 3, or allow_leaks=True"),
+    "threshold of less than half": ("secagg", {"threshold": 2}, "unmask anybody; try: threshold=3 or more"),
     "threshold beyond the neighbours": (
         "secagg",
         {"neighbours": 2, "threshold": 4},

@@ -3,6 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
+from support.printed_errors import read_errors
 from tacit import train
 from tacit.app.cli.main import app
 from tacit.app.ui.run_folders import check_text
@@ -44,7 +45,7 @@ def test_page_and_command_line_find_the_same_problems(text, tmp_path, monkeypatc
     assert problems(lambda: check_text(text)) == found
     said = CliRunner().invoke(app, ["train", "scenario.toml"])
     assert said.exit_code == 2
-    shown = " ".join(said.stderr.split())
+    shown = " ".join("\n".join(read_errors(said.stderr)).split())
     assert all(" ".join(problem.split()) in shown for problem in found)
     assert not (tmp_path / "runs").exists(), "nothing is begun"
 

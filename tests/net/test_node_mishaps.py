@@ -34,7 +34,9 @@ def test_whoever_hangs_up_is_not_said_to_have_another_roster():
     peer = PeerEndpoint("a", "localhost:7401", b"", "a.tacit")
     for details in ("Socket closed", "recvmsg:Connection reset by peer", "Broken pipe"):
         error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
-        assert explain_rpc_error(error, peer).startswith("a at localhost:7401 hung up: it may have been stopped or, ")
+        assert explain_rpc_error(error, peer).startswith(
+            "a at localhost:7401 closed the connection; try: ask whether it "
+        )
 
 
 # --- other releases, other models ----------------------------------------------------------------------------------
@@ -57,7 +59,9 @@ def newer(monkeypatch):
     monkeypatch.setattr(HelloExchange, "sign_hello", signed)
 
 
-WORDS = f"p1 speaks version {VERSION + 1} of what is sent, and p0 version {VERSION}; have both run the same release"
+WORDS = (
+    f"p1 uses version {VERSION + 1} of the wire format, and p0 version {VERSION}; try: have both run the same release"
+)
 
 
 @pytest.mark.usefixtures("newer")
@@ -232,7 +236,7 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
 
     line, trouble, mine, others = asyncio.run(run())
     assert line.endswith(
-        "p1.rounds cannot be read or written (database or disk is full); make room, and go on or restart"
+        "p1.rounds cannot be read or written (database or disk is full); try: free disk space, and go on or restart"
     )
     assert "\n" not in line
     assert trouble == line
@@ -245,7 +249,7 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
 
 def test_a_disk_that_is_full_for_what_is_long_is_told_and_nobody_is_blamed(tmp_path, monkeypatch):
     made = Made.of(tmp_path, "secagg", 3, threshold=3, deadlines=Deadlines(phase=1.5, start=20.0, connect=5.0))
-    stage, full = RoundStore.stage, TransportError("p1.rounds cannot be written; make room")
+    stage, full = RoundStore.stage, TransportError("p1.rounds cannot be written; try: make room")
 
     def staged(store, message):
         if store.party == "p1":

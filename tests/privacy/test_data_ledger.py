@@ -259,7 +259,7 @@ def test_a_run_that_is_killed_leaves_a_whole_ledger_and_no_lock(path):
 def test_two_processes_of_one_run_are_noticed(path):
     one, two = (Ledger("one", path=path, **RUN) for _ in range(2))
     one.spend("p0", ROUND)
-    with pytest.raises(JournalError, match="somebody else has written"):
+    with pytest.raises(JournalError, match="another process has written"):
         two.spend("p0", ROUND)
 
 
@@ -295,7 +295,7 @@ def test_an_older_copy_that_is_put_back_is_refused(path):
             lambda: read_ledger(path),
             lambda: set_budget(path, 9.0),
         ):
-            with pytest.raises(JournalError, match="older copy; put the newest back") as caught:
+            with pytest.raises(JournalError, match="older copy; try: put the newest back") as caught:
                 use()
             assert "\n" not in str(caught.value)
         assert path.read_bytes() == older

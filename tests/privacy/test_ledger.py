@@ -67,7 +67,7 @@ def test_the_round_that_would_be_too_much_is_refused_before_it_is_spent(path):
     assert ledger.epsilon("a") <= 1.0
     assert caught.value.spent == {"a": pytest.approx(epsilon_of(ledger.rho("a") + event.rho, DELTA))}
     assert (caught.value.budget, caught.value.code) == (1.0, "budget")
-    assert "budget of 1" in str(caught.value)
+    assert "budget of ε = 1 for a" in str(caught.value)
     assert number not in ledger.rounds("b"), "who goes on without a is for the caller to say"
     ledger.spend("b", event, number)
     assert Ledger("a run", path=path).rounds("b").keys() == set(range(4, number + 1))
@@ -198,7 +198,7 @@ def test_whenever_it_is_killed_there_is_a_whole_ledger(path):
 def test_two_processes_with_one_ledger_are_noticed(path):
     one, two = (Ledger("a run", path=path) for _ in range(2))
     one.spend("a", ROUND)
-    with pytest.raises(JournalError, match="somebody else"):
+    with pytest.raises(JournalError, match="another process"):
         two.spend("a", ROUND)
     assert two.parties == ()
 
@@ -248,7 +248,7 @@ def test_a_ledger_covers_what_was_in_it_and_no_later_one(path):
     for each in kept:
         ledger.covers(each)
     path.write_bytes(kept[1])  # rolled back
-    with pytest.raises(JournalError, match="older copy; put the newest back"):
+    with pytest.raises(JournalError, match="older copy; try: put the newest back"):
         Ledger("a run", path=path)
     path.with_name(f"{path.name}.lock").write_bytes(b"written\n")  # as release 0.2 left it
     older = Ledger("a run", path=path)

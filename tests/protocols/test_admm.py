@@ -103,7 +103,9 @@ def test_as_many_penalties_as_iterations():
     assert Simulation.of("admm", PARTIES, D, rho=RHOS, iterations=4).agreement.terms.rhos == RHOS
     assert Simulation.of("admm", PARTIES, D, rho=0.2, iterations=3).agreement.terms.rhos == (0.2,) * 3
     for wrong in (1, 3, 5):
-        with pytest.raises(tacit.ConfigError, match=f"rho has 4 values for {wrong} iterations?; give one for each"):
+        with pytest.raises(
+            tacit.ConfigError, match=f"rho has 4 values for {wrong} iterations?; try: give one for each"
+        ):
             Simulation.of("admm", PARTIES, D, rho=RHOS, iterations=wrong)
     with pytest.raises(tacit.LeakRefused, match="5 iterations are more than the 4"):
         Simulation.of("admm", PARTIES, D, rho=(*RHOS, 0.1))

@@ -148,7 +148,7 @@ def test_a_party_that_was_greeted_can_be_cut_off_like_any_other(party, step):
 def test_where_nobody_can_be_spared_the_error_names_the_setting():
     ours, theirs = (agreement("admm", {"masked": True, "group_size": "all", "rho": rho}) for rho in (0.1, 0.5))
     played, error = mixed("admm", ours, theirs)
-    assert "p1 (disagrees: rho is 0.5 at p1 and 0.1 here)" in str(played.endings["p0"].error)
+    assert "with other settings: p1 (rho is 0.5 at p1 and 0.1 here)" in str(played.endings["p0"].error)
     assert "rho is 0.1 at p" in str(played.endings["p1"].error)
     assert "rho" in str(error)
 

@@ -368,7 +368,7 @@ def test_bad_parties(bad):
 def test_too_many_parties_for_the_ring():
     assert ring_problems(16, 1.0, 32767) == []
     (problem,) = ring_problems(16, 1.0, 32768)
-    assert problem == "16 bits hold the sum of at most 32767 parties, not 32768; use 32 bits"
+    assert problem == "16 bits hold the sum of at most 32767 parties, not 32768; try: use 32 bits"
     assert ring_problems(32, 1.0, 2**31 - 1) == []
     assert "use 64 bits" in ring_problems(32, 1.0, 2**31)[0]
     assert "use fewer parties" in ring_problems(64, 1.0, 2**63)[0]

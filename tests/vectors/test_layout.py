@@ -159,7 +159,7 @@ def test_another_vector_is_refused(vector):
 def test_arrays_that_are_not_numbers_are_refused(bad):
     (problem,) = problems({"fine": np.zeros(2), "bad": bad})
     assert problem.startswith("bad (")
-    assert problem.endswith("is not an array of real numbers; to leave it local, pass exclude=['bad']")
+    assert problem.endswith("is not an array of real numbers; try: leave it local by exclude=['bad']")
     with pytest.raises(ConfigError):
         Layout.of({"fine": np.zeros(2), "bad": bad}, EVERYTHING)
     assert Layout.of({"fine": np.zeros(2), "bad": bad}, ArraySelection(exclude=("bad",))).size == 2
@@ -180,8 +180,8 @@ def test_every_problem_is_told_at_once_with_its_place():
         "steps": np.array([1]),
     }
     assert problems(model) == [
-        "layer.mask (bool (2,)), names (<U1 (1,)) are not arrays of real numbers; to leave them local, pass "
-        "exclude=['layer.mask', 'names']",
+        "layer.mask (bool (2,)), names (<U1 (1,)) are not arrays of real numbers; try: leave them local "
+        "by exclude=['layer.mask', 'names']",
         "layer.weights has 2 NaN entries of 4",
         "layer.weights has 1 infinite entries of 4",
         "bias has 1 infinite entries of 2",
@@ -245,8 +245,8 @@ def test_bad_tensors_are_named():
         "nan": torch.tensor([float("nan")], dtype=torch.bfloat16),
     }
     assert problems(model) == [
-        "mask (torch.bool (1,)), sparse (torch.float32 (2, 2)) are not arrays of real numbers; to leave them local, "
-        "pass exclude=['mask', 'sparse']",
+        "mask (torch.bool (1,)), sparse (torch.float32 (2, 2)) are not arrays of real numbers; try: leave them local "
+        "by exclude=['mask', 'sparse']",
         "nan has 1 NaN entries of 1",
     ]
 
@@ -311,7 +311,7 @@ def test_a_list_of_text_or_of_numbers_beyond_floats_is_told_in_one_line():
 def test_a_model_of_which_nothing_is_averaged_is_refused():
     (problem,) = inspect_model({"count": np.array([7]), "on": np.array(True)})[1]
     assert problem == (
-        "nothing would be averaged: count, on are left out, or not of floats; name what to average in include="
+        "nothing would be averaged: count, on are left out, or not of floats; try: name what to average in include="
     )
 
 
@@ -356,7 +356,7 @@ def test_an_array_that_the_ring_rounds_to_nothing_is_warned_of(small, what):
     outcome, told = aggregated(*[{"w": np.ones(2), "small": small}] * 3)
     line = (
         f"p0, p1, p2: {what} entries of small that are not 0 are below half a step of the ring, which is 4.5e-08, and "
-        f"count as 0; use bits=64, or a smaller clip"
+        f"count as 0; try: use bits=64, or a smaller clip"
     )
     assert told == [line]
     assert line in outcome.warnings
@@ -399,10 +399,10 @@ def test_masked_arrays_are_refused():
 def test_the_cure_for_what_is_no_real_number_leaves_something():
     model = {"c": np.array([1j]), "f": np.ones(2), "n": np.array([3])}
     assert problems(model, ArraySelection(include=("c",))) == [
-        "c (complex128 (1,)) is not an array of real numbers; include=['c'] takes nothing else, so name arrays of real "
-        "numbers in it"
+        "c (complex128 (1,)) is not an array of real numbers; try: "
+        "name arrays of real numbers in include=, and not only ['c']"
     ]
-    assert problems(model, ArraySelection(include=("c", "f")))[0].endswith("to leave it local, pass exclude=['c']")
+    assert problems(model, ArraySelection(include=("c", "f")))[0].endswith("try: leave it local by exclude=['c']")
 
 
 @pytest.mark.parametrize(("option", "pattern"), [("include", "nosuch*"), ("exclude", "nosuch*")])
@@ -422,7 +422,11 @@ def test_a_pattern_that_takes_nothing_is_named(option, pattern):
 )
 def test_what_noise_may_take_beyond_a_type_is_refused_before_the_round(array, options):
     federation = tacit.Federation("secagg", ["a", "b", "c"], **options)
-    with pytest.raises(ConfigError, match=r"b \(.*has entries from .* with noise=.* which it cannot hold; use wider"):
+    with pytest.raises(
+        ConfigError,
+        match=r"b \(.*has entries from .* with noise=.* which it cannot hold; try: "
+        "use wider",
+    ):
         federation.average([{"b": array}] * 3)
     assert federation.rounds == 0, "nothing was sent, and nothing spent"
     assert federation.average([{"b": array.astype(np.float64)}] * 3).average

@@ -161,7 +161,11 @@ def test_weights_do_not_go_with_noise():
         ({"noise": math.inf}, "noise must be"),
         ({"noise": "much"}, "noise must be"),
         ({"noise": True}, "noise must be"),
-        ({"noise": 1e-9}, r"noise=1e-09 is less than a step of the ring, which is 9.3e-09; use more of it, more bits"),
+        (
+            {"noise": 1e-9},
+            r"noise=1e-09 is less than a step of the ring, which is 9.3e-09; try: "
+            "use more of it, more bits",
+        ),
         ({"norm": 0.0}, "norm must be"),
         ({"norm": -2.0}, "norm must be"),
         ({"norm": math.nan}, "norm must be"),

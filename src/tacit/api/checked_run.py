@@ -98,7 +98,7 @@ class CheckedRun:
         except LeakRefused as refused:
             # Settings that refuse to run without `allow_leaks` were not audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
-            raise LeakRefused(str(refused), evidence(entry, leaking)) from None
+            raise LeakRefused(str(refused), evidence(entry, leaking), detail=refused.detail) from None
         asked: dict[str, Any] = {"rounds": terms.period if models is None else 1}
         if models is not None and (terms.selective or not is_shipped(entry)):
             layout = Layout.of(next(iter(models.values())), ArraySelection.of(terms.settings))
@@ -180,7 +180,7 @@ class CheckedRun:
             return []
         margin = FARTHEST * noise / math.sqrt(terms.smallest_sum) + agreement.ring().resolution
         return [
-            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; use "
+            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; try: use "
             f"wider floats, or leave it local with exclude="
             for each in layout.misfits((update.vector for update in updates.values()), settings.clip, margin)
         ]
@@ -229,7 +229,7 @@ def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party,
         what = "all" if whole else "most"
         yield (
             f"{list_names(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which "
-            f"is {ring.resolution:.2g}, and count as 0; use {cure}"
+            f"is {ring.resolution:.2g}, and count as 0; try: use {cure}"
         )
 
 

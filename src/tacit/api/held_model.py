@@ -32,13 +32,13 @@ class HeldModel:
         """
         if interrupted is None and self.adopted != adopted:
             raise NotRestored(
-                f"{party} has adopted an average that this program does not hold; call peer.restore(model), or "
+                f"{party} has adopted an average that this program does not hold; try: call peer.restore(model), or "
                 f"peer.continue_from(lineage) with a model that the program saved, before peer.average(model)"
             )
         if interrupted is not None and adds_up and self.lineage != interrupted.lineage:
             raise NotRestored(
-                f"{party} began the interrupted round from another model than this program holds; load that one, and "
-                f"call peer.continue_from(lineage) before peer.average(model)"
+                f"{party} began the interrupted round from another model than this program holds; try: "
+                f"load that one, and call peer.continue_from(lineage) before peer.average(model)"
             )
 
     def take(self, adopted: bytes) -> None:
@@ -52,6 +52,8 @@ class HeldModel:
             given = bytes.fromhex(lineage)
         except ValueError:
             given = b"?"
-        if len(given) not in (0, LINEAGE_BYTES):  # The lineage is empty before the first average.
-            raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
+        if len(given) not in (0, LINEAGE_BYTES):  # it is empty before the first average
+            raise ConfigError(
+                f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; try: give what peer.lineage returned"
+            )
         self.lineage, self.adopted = given, adopted

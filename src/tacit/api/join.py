@@ -1,5 +1,6 @@
 """Averaging between machines: the function `join`, and the `Peer` that it returns."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,9 +50,15 @@ class Membership:
         roster = RosterFile.load(federation)
         path = Path(federation)
         roster.card_of(me)
-        mine = Credentials.load(path.with_name(f"{file_stem(me)}.identity") if identity is None else identity)
+        keys = path.with_name(f"{file_stem(me)}.identity") if identity is None else Path(identity)
+        if not os.path.lexists(keys):
+            raise ConfigError(
+                f"there is no {keys}, and the roster has the card of {me} already; try: give the file with the keys of "
+                f"that card (--identity), or make new keys and have the card replaced (tacit roster replace)"
+            )
+        mine = Credentials.load(keys)
         if mine.name != me:
-            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; give the path of {me}'s own")
+            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
         roster.check(mine)
         rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
         RevisionGuard(rounds, me).admit(roster, mine)
@@ -149,8 +156,8 @@ class Peer:
             return model
         if adopted.is_change:
             raise ConfigError(
-                "the last average is a change, which alone is no model; load the model that the program saved, and "
-                "call continue_from with the lineage that it saved beside it"
+                "the last average is a change, which alone is no model; try: "
+                "load the model that the program saved, and call continue_from with the lineage that it saved beside it"
             )
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
         restored = _put_back(layout, adopted.vector, model)
@@ -274,7 +281,7 @@ def join(
     """
     membership = Membership.of(federation, me, identity, folder)
     if me == SERVER:
-        raise ConfigError("the server has no model; run: tacit serve")
+        raise ConfigError("the server has no model; try: tacit serve")
     roster = membership.roster
     checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
     return Peer(membership, checked, metrics)

@@ -37,9 +37,9 @@ def settings_from(given: Sequence[str], option: str = "--set") -> dict[str, Any]
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise ConfigError(f"{option} {each}: write it as name=value, such as masked=True")
+            raise ConfigError(f"{option} {each} is not name=value; try: {option} masked=True")
         try:
             settings[name] = read_value(value)
         except ConfigError as error:
-            raise ConfigError(f"{option} {each}: {error}") from None
+            raise ConfigError([f"{option} {each}: {problem}" for problem in error.problems]) from None
     return settings

@@ -275,14 +275,14 @@ class Auditor:
     def _search(self, sparse: SparseExposure, coalition: tuple[Party, ...]) -> ExposingPatterns:
         found = sparse.search(coalition)
         if sparse.run.aborted is not None and not found.victims:
-            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted})") from sparse.run.aborted
+            raise _no_average(self.scope.rounds, f" ({sparse.run.aborted.message})") from sparse.run.aborted
         return found
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
         if self.run.aborted is not None and self.sparse is None and not known.victims:
-            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
-        # Secret factors count as known, which is the worst case: what a coalition cannot learn even then is certain.
+            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted.message})") from self.run.aborted
+        # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
             raise NotLinear(
                 f"under these settings {self.scope.protocol.name} multiplies or divides by numbers that are secret, so "
@@ -442,8 +442,8 @@ def _no_average(rounds: int, why: str = "") -> ConfigError:
     """Returns the error for rounds none of which ends with an average."""
     none = "the round did not end" if rounds == 1 else f"none of {rounds} rounds ended"
     return ConfigError(
-        f"{none} with an average, so there is nothing to look at; use a smaller dropout, fewer faults, or settings "
-        f"with which a round goes on without more parties{why}"
+        f"{none} with an average, so there is nothing to analyse{why}",
+        remedy="use a smaller dropout, fewer faults, or settings that tolerate more dropouts",
     )
 
 
@@ -454,7 +454,7 @@ def _in_numbers() -> Iterator[None]:
         yield
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise ConfigError(
-            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); use settings, "
+            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); try: use settings, "
             f"drift, noise and prior that are closer to each other in size, or fewer rounds"
         ) from error
 

@@ -17,7 +17,7 @@ from tacit.auditing.scope import LENGTH, Scope
 from tacit.auditing.search.coalitions import choose_by_size, count_coalitions, list_coalitions
 from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.errors import LeakRefused, NotAudited, NotLinear, TacitError
+from tacit.core.errors import OPT_IN, UNKNOWN_OPT_IN, LeakRefused, NotAudited, NotLinear, TacitError
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import PrivacyArgument
 from tacit.core.suite import Party
@@ -75,17 +75,17 @@ def preflight(
             own = argument.statement
             return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
         if argument is not None and long:
-            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings))
+            raise LeakRefused(render_argued_refusal(protocol.name, argument, terms.settings), detail=OPT_IN)
         if long:
-            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")))
+            raise NotAudited(render_unaudited(Remark.of(NoteCode.TOO_LONG, argument="")), detail=UNKNOWN_OPT_IN)
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors, length)
     else:
         refused, notes = _look_once(protocol, terms, adversary, rounds, length)
     if refused is not None:
-        raise LeakRefused(refused[1], refused[0])
+        raise LeakRefused(refused[1], refused[0], detail=OPT_IN)
     if gaps := [note for note in notes if note.code in NOT_AUDITED_CODES]:
-        raise NotAudited(render_unaudited(gaps[0]))
+        raise NotAudited(render_unaudited(gaps[0]), detail=UNKNOWN_OPT_IN)
     return notes
 
 

@@ -34,7 +34,9 @@ def read_value(text: str) -> Any:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     if given[:1] in tuple("[{('\""):
-        raise ConfigError(f"{given} is neither JSON nor Python nor TOML; write it as in rho=[3,0.1] or graph=ring")
+        raise ConfigError(
+            f"{given} is neither JSON nor Python nor TOML; try: a value such as rho=[3,0.1] or graph=ring"
+        )
     return text
 
 
@@ -85,7 +87,7 @@ class Question:
         if isinstance(given, bool) or not isinstance(given, int | float):
             return  # The problem is reported later, with all others.
         if self.noise and self.noise != given:
-            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; give it once")
+            raise ConfigError(f"noise is given twice, as {self.noise:g} and as noise={given:g}; try: give it once")
         object.__setattr__(self, "noise", given)
         object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name != "noise"})
 

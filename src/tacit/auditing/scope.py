@@ -160,7 +160,7 @@ class Scope:
                 problems.append("vectors must give every party one vector of finite numbers, all of one length")
             elif is_count(self.length) and given != self.length:
                 problems.append(
-                    f"vectors have {given} entries, but models have length={self.length}; give vectors of models, "
+                    f"vectors have {given} entries, but models have length={self.length}; try: give vectors of models, "
                     f"or leave out length"
                 )
         return problems
@@ -175,11 +175,11 @@ class Scope:
             hint = f"did you mean {near[0]!r}? There are" if near else "there are"
             raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
-            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
+            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; try: name each member once")
         if set(coalition) >= set(self.parties):
             raise ConfigError(
-                f"a coalition of everyone has nobody left to learn from; name at most {len(self.parties) - 1} of the "
-                f"{len(self.parties)} parties"
+                "a coalition of everyone has nobody left to learn from; try: "
+                f"name at most {len(self.parties) - 1} of the {len(self.parties)} parties"
             )
 
     @property

@@ -211,7 +211,7 @@ def _key(name: str) -> str:
 
 def _value(value: Any, name: str) -> str:
     if value is None:
-        raise ConfigError(f"{name} cannot be null in a file of TOML; leave it out, or give what it stands for")
+        raise ConfigError(f"{name} cannot be null in a file of TOML; try: leave it out, or give what it stands for")
     if isinstance(value, bytes):
         return f'"{b64encode(value).decode()}"'
     if isinstance(value, str):

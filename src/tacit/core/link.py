@@ -83,6 +83,10 @@ class Link:
     """Parties that this party excluded, or that dropped out, and why."""
     cure: str = ""
     """Remedy that the error names if too few are left."""
+    rule: str = ""
+    """The setting that says how many are needed, such as `threshold=4`."""
+    rule_detail: str = ""
+    """What else follows from that setting."""
 
     @property
     def place(self) -> int:
@@ -155,7 +159,8 @@ class Link:
             self.dropped.setdefault(peer, reason)  # keep the first reason, which is the cause of later ones
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
-            raise NotEnough(kind.kind(), len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
+            what = f"of {len(senders)} {'party' if len(senders) == 1 else 'parties'} delivered {kind.kind()}"
+            raise self._too_few(what, len(arrived.messages), need, arrived.missing, arrived.why)
         return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
 
     def exclude(self, peer: Party, reason: Drop) -> None:
@@ -165,7 +170,22 @@ class Link:
     def require(self, what: str, have: Collection[object], need: int) -> None:
         """Raises NotEnough, with the parties that dropped out, if `have` has fewer than `need` items."""
         if len(have) < need:
-            raise NotEnough(what, len(have), need, self.dropped, cure=self.cure)
+            raise self._too_few(what, len(have), need, self.dropped)
+
+    def _too_few(
+        self, what: str, have: int, need: int, missing: dict[Party, Drop], why: dict[Party, str] | None = None
+    ) -> NotEnough:
+        return NotEnough(
+            what,
+            have,
+            need,
+            missing,
+            why,
+            self.cure,
+            round_number=self.round,
+            rule=self.rule,
+            detail=self.rule_detail,
+        )
 
     def statement(self, what: str, *parts: bytes) -> bytes:
         """Returns unambiguous bytes for the statement `what` about `parts`, bound to this session and round."""

@@ -150,7 +150,9 @@ class Codec:
         self.kinds = {kind.kind(): kind for kind in everything}
         if len(self.kinds) < len(everything):
             names = ", ".join(kind.kind() for kind in everything)
-            raise ConfigError(f"each message of a protocol needs a kind of its own, not {names}; give each its own tag")
+            raise ConfigError(
+                f"each message of a protocol needs a kind of its own, not {names}; try: give each its own tag"
+            )
         self._decoders = {kind.kind(): msgspec.msgpack.Decoder(kind) for kind in everything}
         self._limits = {kind.kind(): kind.limit(parties, entries) for kind in everything}
         self._last: tuple[Message | None, tuple[Buffer, ...]] = None, ()

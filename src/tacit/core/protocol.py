@@ -42,7 +42,8 @@ Role: TypeAlias = Callable[..., Run]
 FARTHEST = 10.0
 """Largest sampled noise, in standard deviations. The ring also leaves headroom for this much noise of a sum."""
 UNPROTECTED = (
-    "the sum of weights is shown as it is, without noise; leave weights out, and multiply vectors by them beforehand"
+    "the sum of weights is shown as it is, without noise; try: "
+    "leave weights out, and multiply vectors by them beforehand"
 )
 
 
@@ -432,7 +433,7 @@ class Protocol:
                 problems.append(f"{name}={value!r}: {describe_mismatch(error)}")
         settings = self.settings(**given)
         if settings.weighted and not self.weighted:
-            problems.append(f"{self.name} gives every party the same weight; leave the weights out")
+            problems.append(f"{self.name} gives every party the same weight; try: leave the weights out")
         if problems:
             raise Unset(problems, settings)
         return settings
@@ -477,19 +478,21 @@ class Protocol:
                 fields = self.state.upgrade(version, msgspec.msgpack.decode(rest))
             if fields is None and version != self.state.version:
                 raise JournalError(
-                    f"this is a state of {name}, version {version}, not {self.state.version}; "
+                    f"this is a state of {name}, version {version}, not {self.state.version}; try: "
                     f"go on with the release that wrote it"
                 )
             if owner != whose:
                 theirs, ours = (
                     f"{each[0]} after {format_count(each[1], 'round')}" if each else "nobody" for each in (owner, whose)
                 )
-                raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
+                raise JournalError(
+                    f"this is the state of {theirs}, not of {ours}; try: restore it, or begin a new session"
+                )
             if fields is not None:
                 return msgspec.convert(fields, self.state)
             return attach_blobs(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None
+            raise JournalError(f"this is no state: {error}; try: restore it, or begin a new session") from None
 
 
 class Unset(ConfigError):

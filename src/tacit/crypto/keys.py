@@ -40,7 +40,9 @@ class Member:
             Ed25519PublicKey.from_public_bytes(self.verify_key)
             exchange_keys(_ANY, self.channel_key)
         except (ValueError, TypeError, WireError):
-            return [f"the keys of {self.name} cannot be used; ask {self.name} for what `Identity.member` returns there"]
+            return [
+                f"the keys of {self.name} cannot be used; try: ask {self.name} for what `Identity.member` returns there"
+            ]
         return []
 
 

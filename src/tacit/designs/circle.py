@@ -40,7 +40,7 @@ class Circle:
         self._members = np.array(sorted(set(members)), dtype=np.int64)
         n = len(self._members)
         if degree is not None and degree < 1:
-            raise ConfigError(f"a degree of {degree} joins nobody; use 2 or more, or None to join everybody")
+            raise ConfigError(f"a degree of {degree} joins nobody; try: use 2 or more, or None to join everybody")
         # Not NumPy's generators: their streams may change from one version to the next, and all clients must agree.
         words = np.frombuffer(hashlib.shake_256(seed).digest(8 * n), dtype="<u8")
         order = np.argsort(words, kind="stable")

@@ -33,16 +33,16 @@ class Family(Participation, frozen=True, tag="family"):
     def problems(self, users: int) -> list[str]:
         """Returns the problems of the sets."""
         if not self.sets:
-            return ["sets is empty; list at least one set of users, such as sets=[[0, 1], [2, 3]]"]
+            return ["sets is empty; try: list at least one set of users, such as sets=[[0, 1], [2, 3]]"]
         found = size_problems("the sets' size", min(map(len, self.sets)), users)
         if len({len(each) for each in self.sets}) > 1:
-            found.append("the sets have different sizes; list sets of K users each")
+            found.append("the sets have different sizes; try: list sets of K users each")
         if not all(is_set(each, users) for each in self.sets):
-            found.append(f"a set names a user twice or none of 0 to {users - 1}; list each user once")
+            found.append(f"a set names a user twice or none of 0 to {users - 1}; try: list each user once")
         if len({frozenset(each) for each in self.sets}) < len(self.sets):
-            found.append("a set is listed twice; list each set once")
+            found.append("a set is listed twice; try: list each set once")
         if idle := sorted(set(range(users)) - {user for each in self.sets for user in each}):
-            found.append(f"users {', '.join(map(str, idle))} are in no set; add sets with them")
+            found.append(f"users {', '.join(map(str, idle))} are in no set; try: add sets with them")
         return found
 
     def most(self, users: int) -> int:

@@ -97,7 +97,8 @@ def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> "nx.Graph":
         if graph is not None and nx.is_connected(graph):
             return graph
     raise ConfigError(
-        f"found no {degree}-regular graph of girth {girth} on {n} nodes in {TRIES} tries; use more nodes or fewer edges"
+        f"found no {degree}-regular graph of girth {girth} on {n} nodes in {TRIES} tries; try: "
+        "use more nodes or fewer edges"
     )
 
 
@@ -295,7 +296,8 @@ def connection_problems(graph: "nx.Graph") -> list[str]:
         return []
     smallest = parts[0]
     return [
-        f"the graph is not {what}: it falls into {len(parts)} parts, one of them {smallest}; add edges between them"
+        f"the graph is not {what}: it falls into {len(parts)} parts, one of them {smallest}; try: "
+        "add edges between them"
     ]
 
 

@@ -83,10 +83,10 @@ def group_sizes(n: int, size: int) -> list[int]:
     """Returns the sizes of the groups: as equal as possible, none below `size`, larger ones first."""
     problems = []
     if size < 2:
-        problems.append(f"groups of {size} hide nobody; use size=2 or more")
+        problems.append(f"groups of {size} hide nobody; try: use size=2 or more")
     if n < max(size, 2):
         problems.append(
-            f"{n} users cannot fill a group of {size}; use at least {max(size, 2)} users, or a smaller size"
+            f"{n} users cannot fill a group of {size}; try: use at least {max(size, 2)} users, or a smaller size"
         )
     if problems:
         raise ConfigError(problems)

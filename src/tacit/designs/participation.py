@@ -61,9 +61,11 @@ class Sampled(Participation, frozen=True, tag="sampled"):
         """Returns the problems of E and E₀."""
         found = size_problems("exactly", self.exactly, users)
         if self.of is not None and self.of < self.exactly:
-            found.append(f"of={self.of} is too few to sum exactly={self.exactly}; use of={self.exactly} or more")
+            found.append(f"of={self.of} is too few to sum exactly={self.exactly}; try: use of={self.exactly} or more")
         if self.of is not None and self.of > users:
-            found.append(f"of={self.of} is more than the {users} users there are; use at most {users}, or none for all")
+            found.append(
+                f"of={self.of} is more than the {users} users there are; try: use at most {users}, or none for all"
+            )
         return found
 
     def most(self, users: int) -> int:
@@ -157,7 +159,7 @@ class _Whole(Participation, frozen=True):
         k, t, n = self._shape
         found = size_problems("per_round", k, users)
         if n not in (None, users):
-            found.append(f"the policy was made for {n} users, not {users}; leave users out or set users={users}")
+            found.append(f"the policy was made for {n} users, not {users}; try: leave users out or set users={users}")
         if t < 1:
             found.append(f"privacy={t} must be at least 1, or 2 to protect anybody")
         for name, number in (("per_round", k), ("users", users)) if t >= 1 else ():
@@ -165,7 +167,9 @@ class _Whole(Participation, frozen=True):
                 # In `Partition` a batch is as large as a round. So T changes with K, and only N has to be a multiple.
                 sizes = _divisors(users if k == t else math.gcd(k, users))
                 near = " or ".join(f"{name}={size}" for size in (number // t * t, number // t * t + t) if size)
-                found.append(f"{name}={number} is no multiple of the batch size {t}; use batches of {sizes}, or {near}")
+                found.append(
+                    f"{name}={number} is no multiple of the batch size {t}; try: use batches of {sizes}, or {near}"
+                )
         return found
 
     def most(self, users: int) -> int:
@@ -240,7 +244,9 @@ class _Whole(Participation, frozen=True):
         """Returns the paper's matrix B, with one row per set that can be asked; raises ConfigError if too large."""
         k, t, n = self._bound()
         if self.family_size() > MOST_ROWS:
-            raise ConfigError(f"the family has {self.family_size()} sets, more than {MOST_ROWS}; use family_size()")
+            raise ConfigError(
+                f"the family has {self.family_size()} sets, more than {MOST_ROWS}; try: use family_size()"
+            )
         rows = np.array(list(combinations(range(n // t), k // t)))
         batches = np.zeros((len(rows), n // t), dtype=np.uint8)
         np.put_along_axis(batches, rows, 1, axis=1)
@@ -256,13 +262,13 @@ class _Whole(Participation, frozen=True):
 
         k, t, n = self._bound()
         if not 0 <= dropout <= 1:
-            raise ConfigError(f"dropout={dropout} is no probability; use a number from 0 to 1")
+            raise ConfigError(f"dropout={dropout} is no probability; try: use a number from 0 to 1")
         return k * float(binom.sf(k // t - 1, n // t, (1 - dropout) ** t))
 
     def _bound(self) -> tuple[int, int, int]:
         k, t, n = self._shape
         if n is None:
-            raise ConfigError("this depends on how many users there are; say users=, or bind(users) the policy")
+            raise ConfigError("this depends on how many users there are; try: say users=, or bind(users) the policy")
         if found := self.problems(n):
             raise ConfigError(found)
         return k, t, n
@@ -358,7 +364,7 @@ def _describe_problem(given: Any, error: msgspec.ValidationError) -> str:
     else:
         wrong = describe_mismatch(error)
     example = msgspec.json.encode({"kind": kind, **{name: EXAMPLES[name] for name in needed}}).decode()
-    return f"{wrong}; write it as {example}, which is --set 'participation={example}' on the command line"
+    return f"{wrong}; try: write it as {example}, which is --set 'participation={example}' on the command line"
 
 
 def _divisors(number: int) -> str:

@@ -105,5 +105,5 @@ def is_set(users: Collection[int], below: int | None = None) -> bool:
 def size_problems(name: str, size: int, users: int) -> list[str]:
     """Returns the problems of a number of users to ask or sum."""
     if size < 2:
-        return [f"{name}={size} leaves nobody to hide among; use 2 or more"]
-    return [f"{name}={size} is more than the {users} users there are; use at most {users}"] if size > users else []
+        return [f"{name}={size} leaves nobody to hide among; try: use 2 or more"]
+    return [f"{name}={size} is more than the {users} users there are; try: use at most {users}"] if size > users else []

@@ -37,6 +37,9 @@ class ComparisonResult:
     name: str
     options: dict[str, Any]
     history: tuple[Metrics, ...] = ()
+    """Metrics of the rounds, with the scenario's own seed."""
+    repeats: tuple[Metrics, ...] = ()
+    """Metrics of the last round, for each seed."""
     parties: int = 1
     exposed: str = ""
     """Parties that could learn a model and whose, by the audit, in a few words."""
@@ -75,6 +78,8 @@ class ComparisonResult:
             "exposed": self.exposed,
             "verdict_code": self.verdict.value,
             "refused": self.refused,
+            "seeds": len(self.repeats),
+            "last_of_each_seed": self.repeats,
             "history": self.history,
         }
 
@@ -126,6 +131,7 @@ def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
     progress: Progress = ignore_progress,
+    seeds: int = 1,
 ) -> list[ComparisonResult]:
     """Runs a scenario with each of several protocols, or with all. Settings that the audit refuses are reported as
     refused.
@@ -137,16 +143,18 @@ def compare(
         scenario: The scenario.
         protocols: The protocols with their options; None for all.
         progress: Receives the start of every protocol and the end of every round, in rounds of all protocols.
+        seeds: Number of seeds, from that of the scenario on, with each of which every protocol runs.
     """
-    turns, total = count(), len(list_variants(scenario) if protocols is None else protocols) * scenario.rounds
+    all_ = len(list_variants(scenario) if protocols is None else protocols)
+    turns, total = count(), all_ * scenario.rounds * seeds
 
     def run(protocol: dict[str, Any], asked: bool = True) -> ComparisonResult:
-        before = next(turns) * scenario.rounds
+        before = next(turns) * scenario.rounds * seeds
 
         def report_rounds(doing: str, done: float, _: float = 1.0, /) -> None:
             progress(doing, before + done, total)
 
-        return _run_variant(scenario, protocol, report_rounds, asked)
+        return _run_variant(scenario, protocol, report_rounds, asked, seeds)
 
     if protocols is not None:
         return [run(protocol) for protocol in protocols]
@@ -159,7 +167,14 @@ def compare(
     return [found[each["name"]] for each in every]
 
 
-def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> ComparisonResult:
+def pays_for_rounds(scenario: Scenario) -> bool:
+    """Says whether each round of a scenario is paid for from the privacy budget of somebody's own data."""
+    return scenario.privacy is not None and scenario.data.folder is not None
+
+
+def _run_variant(
+    scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool, seeds: int = 1
+) -> ComparisonResult:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
         found = assemble_run(msgspec.structs.replace(scenario, protocol=protocol))
@@ -170,19 +185,33 @@ def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progres
         verdict = Verdict.EXPOSED if leaks and not isinstance(refused, NotAudited) else Verdict.NOT_AUDITED
         return ComparisonResult(name, options, refused=str(refused), verdict=verdict)
     progress(f"{write_variant(name, options)}: begins", 0)
-    history = []
+    history: list[Metrics] = []
+    repeats: list[Metrics] = []
     try:
-        for metrics in found.rounds():
-            history.append(metrics)
-            progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
-    except (
-        TacitError
-    ) as error:  # For example, losses that are no longer numbers. The other protocols are still reported.
+        if not pays_for_rounds(scenario):
+            # One round that is not measured: the first one loads modules and fills caches.
+            next(iter(_assemble_seed(scenario, protocol, 0).rounds()), None)
+        for number in range(seeds):
+            rounds = (found if number == 0 else _assemble_seed(scenario, protocol, number)).rounds()
+            last = None
+            for last in rounds:
+                if number == 0:
+                    history.append(last)
+                of_seeds = f", seed {number + 1} of {seeds}" if seeds > 1 else ""
+                doing = f"{name}, round {last.round} of {scenario.rounds}{of_seeds}"
+                progress(doing, number * scenario.rounds + last.round)
+            repeats += [last] if last is not None else []
+    except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
         return ComparisonResult(name, options, refused=f"in round {len(history) + 1}: {error}")
-    progress(f"{name}: asking who could learn whose model", scenario.rounds)
+    progress(f"{name}: asking who could learn whose model", scenario.rounds * seeds)
     exposed, verdict = _audit_settings(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
-    return ComparisonResult(name, options, tuple(history), len(found.parts), exposed, verdict, server)
+    return ComparisonResult(name, options, tuple(history), tuple(repeats), len(found.parts), exposed, verdict, server)
+
+
+def _assemble_seed(scenario: Scenario, protocol: dict[str, Any], number: int) -> AssembledRun:
+    """Returns a run with a later seed, which also decides who has which samples and the first weights."""
+    return assemble_run(msgspec.structs.replace(scenario, protocol=protocol, seed=scenario.seed + number))
 
 
 def _audit_settings(found: AssembledRun, name: str) -> tuple[str, Verdict]:

@@ -157,7 +157,7 @@ class Privacy(Section, frozen=True, kw_only=True):
         if self.unit == "user" and self.sigma == "paper":
             wrong.append('privacy.sigma="paper" is for privacy.unit="sample"')
         if self.unit == "user" and self.noise != "central" and self.accountant == "pld":
-            wrong.append('privacy.accountant="pld" is for noise on real numbers; use "rdp" or "zcdp"')
+            wrong.append('privacy.accountant="pld" is for noise on real numbers; try: use "rdp" or "zcdp"')
         if self.unit == "sample" and self.noise == "central":
             # A server has no samples to clip, so users would add the noise, and nothing would guarantee large enough
             # sums.
@@ -249,11 +249,11 @@ class Scenario(Section, frozen=True, kw_only=True):
             f"data.options.{name}": self.data.folder is None and name in self.data.options
             for name in ("name", "progress")
         }
-        wrong += [f"{name} is no option; leave it out" for name, given in taken.items() if given]
+        wrong += [f"{name} is no option; try: leave it out" for name, given in taken.items() if given]
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
-            wrong.append("privacy per user is about what is averaged; give a protocol that averages")
+            wrong.append("privacy per user is about what is averaged; try: give a protocol that averages")
         wrong += [*self.data.problems(), *(f"local.{problem}" for problem in self.local.problems())]
         return [*wrong, *([] if self.privacy is None else self.privacy.problems())]
 

@@ -42,7 +42,7 @@ class EventLoopThread:
         """Starts a coroutine in the thread; raises TransportError if the thread has ended."""
         if not self.alive:
             work.close()
-            raise TransportError("this party has left; join again")
+            raise TransportError("this party has left; try: join again")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ class Node:
     def agreement(self) -> Agreement:
         """The agreement; raises ConfigError before the length of the vectors is known."""
         if self._participant is None:
-            raise ConfigError("nothing was averaged yet")
+            raise ConfigError("no round has ended with an average yet")
         return self._participant.agreement
 
     @property
@@ -424,7 +424,8 @@ class Node:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
             raise ConfigError(
-                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; bring the same "
+                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; try: "
+                "bring the same "
                 f"model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, with a "
                 f"new session (tacit roster renew)"
             )

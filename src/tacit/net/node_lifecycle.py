@@ -110,12 +110,12 @@ class NodeLifecycle:
         """Raises TransportError if the node is closing or closed, or may begin no other round."""
         if self.closing and self.is_resuming:
             raise TransportError(
-                f"{me} was closed in round {number}; join again, and the next average finishes that round"
+                f"{me} was closed in round {number}; try: join again, and the next average finishes that round"
             )
         if self.closing:
-            raise TransportError(f"{me} was closed before a round began; join again")
+            raise TransportError(f"{me} was closed before a round began; try: join again")
         if self.draining and not self.is_resuming:
-            raise TransportError(f"{me} stops and begins no other round after round {number}; start it again")
+            raise TransportError(f"{me} stops and begins no other round after round {number}; try: start it again")
 
     def size_known(self, under_way: bool) -> None:
         """Records that the length of the vectors is known. An interrupted round may be in progress."""

@@ -134,7 +134,7 @@ def count_honest(parties: int, dropouts: float = 0.0, colluders: int = 0) -> int
     if parties - gone - colluders < 1:
         raise ConfigError(
             f"of {parties} parties {gone} may drop out and {colluders} collude, which leaves nobody whose noise could "
-            f"be counted on; have more parties, or each add all of the noise (local_sigma)"
+            f"be counted on; try: have more parties, or each add all of the noise (local_sigma)"
         )
     return parties - gone - colluders
 
@@ -165,15 +165,15 @@ def shared_noise(
         colluders: Number of colluding parties.
     """
     settings = terms.settings
-    wrong = [] if settings.noise else ["the settings have no noise; set noise= to its standard deviation"]
+    wrong = [] if settings.noise else ["the settings have no noise; try: set noise= to its standard deviation"]
     if sensitivity is None and settings.norm is None:
-        wrong.append("how far a vector can be moved is not bounded; set norm=, or give the sensitivity")
+        wrong.append("how far a vector can be moved is not bounded; try: set norm=, or give the sensitivity")
     if wrong:
         raise ConfigError(wrong)
     if honest is None:
         honest = 1 if terms.secure_sum is None else terms.secure_sum.smallest - colluders
         if honest < 1:
-            raise ConfigError(f"{colluders} colluders may be all there are in a sum; set a larger threshold")
+            raise ConfigError(f"{colluders} colluders may be all there are in a sum; try: set a larger threshold")
     ring = FixedPoint(
         settings.bits,
         terms.span,
@@ -263,7 +263,7 @@ def distributed_sigma(
     else:
         raise ConfigError(
             f"no noise gives ε = {epsilon:g} with {entries} entries of {bits} bits and clip={clip:g}, for rounding "
-            f"moves sums by as much as noise hides; use more bits, a smaller clip, or fewer entries"
+            f"moves sums by as much as noise hides; try: use more bits, a smaller clip, or fewer entries"
         )
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)

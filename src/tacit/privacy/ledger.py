@@ -116,7 +116,7 @@ class Ledger:
         if found is not None:
             self._adopt(found)
         elif data is not None and self.lost:
-            raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
+            raise JournalError(f"{self._path} is gone, and rounds were paid for; try: put it back")
 
     def _adopt(self, state: LedgerState) -> None:
         """Continues from a state read from the file; raises an error if it is of another run, or of other data."""
@@ -125,10 +125,11 @@ class Ledger:
             if state.data or known - {self.run}:
                 name = f"data {state.data[:16]}" if state.data else next(iter(known))
                 raise JournalError(
-                    f"this is the ledger of {name!r}, not of {self.run!r}{self._where()}; begin a new run elsewhere"
+                    f"this is the ledger of {name!r}, not of {self.run!r}{self._where()}; try: "
+                    "begin a new run elsewhere"
                 )
         if self._people == "new" and state.runs and self._data in (state.data, *state.earlier):
-            raise ConfigError(f"these data are in the ledger already{self._where()}; leave --new-people out")
+            raise ConfigError(f"these data are in the ledger already{self._where()}; try: leave --new-people out")
         self._state = self._with_data(state)
         self._mine = self._state.record_of(self.run) or self._mine
 
@@ -146,8 +147,8 @@ class Ledger:
             return LedgerState(data=data, delta=state.delta, budget=state.budget)
         whose = f"data {state.data[:16]}, not of {data[:16]}" if state.data else "a run that names no data"
         raise ConfigError(
-            f"this is the ledger of {whose}{self._where()}; if these are data of the same people, add --same-people "
-            f'(people="same"), and if all of them are new, --new-people (people="new")'
+            f'this is the ledger of {whose}{self._where()}; try: --same-people (people="same") if these '
+            f'data are of the same people, or --new-people (people="new") if all of them are new'
         )
 
     # --- spending ---------------------------------------------------------------------------------------------------
@@ -174,9 +175,11 @@ class Ledger:
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
         number = self._next() if round is None else round
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ConfigError(f"round {number!r} cannot be; give a whole number from 0 on, or none for the next one")
+            raise ConfigError(
+                f"round {number!r} cannot be; try: give a whole number from 0 on, or none for the next one"
+            )
         if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
-            raise ConfigError(f"ρ = {event.rho!r} cannot be; give a number from 0 on")
+            raise ConfigError(f"ρ = {event.rho!r} cannot be; try: give a number from 0 on")
         event = Spent(float(event.rho), event.gaussian)  # in the form that a file is read into
         fresh = [party for party in names if not self._paid(party, event, number, release)]
         if self.budget is not None:
@@ -289,7 +292,7 @@ class Ledger:
                 number = min(number for number, _ in lacks)
                 raise JournalError(
                     f"the ledger does not have what {party} spent in round {number}{self._where()}: it was deleted, "
-                    f"or is an older copy; {CURE}"
+                    f"or is an older copy; try: {CURE}"
                 )
 
     def take_over(self, data: bytes) -> None:
@@ -304,7 +307,8 @@ class Ledger:
         record = state.record_of(self.run)
         if record is None and state.runs:
             raise JournalError(
-                f"this is the ledger of {state.runs[0].run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
+                f"this is the ledger of {state.runs[0].run!r}, not of {self.run!r}{where}; try: "
+                "begin a new run elsewhere"
             )
         return record or RunRecord(self.run)
 
@@ -337,12 +341,14 @@ class Ledger:
         found = None if self._path is None else load_ledger(self._path, self._where(), locked=True)
         if found is None:
             if self._data is not None and self.lost:
-                raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
+                raise JournalError(f"{self._path} is gone, and rounds were paid for; try: put it back")
             return self._state, None
         mine = found.record_of(self.run)
         others = self._data is None and len(found.runs) > 1
         if others or (mine is None and self._mine.spent) or (mine is not None and mine != self._mine):
-            raise JournalError(f"somebody else has written to the ledger{self._where()}; have one for each process")
+            raise JournalError(
+                f"another process has written to the ledger{self._where()}; try: have one for each process"
+            )
         return self._with_data(found), found
 
     def _set_aside(self, found: LedgerState) -> None:
@@ -363,12 +369,14 @@ class PlanExceeds(BudgetSpent):
 
     def __init__(self, state: LedgerState, planned: float, where: str = "") -> None:
         after, alone = state.epsilon_of(state.rho + planned), state.epsilon_of(planned)
-        super().__init__({"all runs on these data": after}, state.budget or 0.0)
         self.left = state.left
         """The largest ε that one more run may spend."""
-        self.args = (
+        super().__init__(
+            {"all runs on these data": after},
+            state.budget or 0.0,
             f"this run would spend ε = {alone:.4g}, and {self.left:.4g} is left of the budget of {state.budget:g} at "
-            f"δ = {state.delta:g}{where}; plan for less",
+            f"δ = {state.delta:g}{where}",
+            remedy=f"plan for ε = {self.left:.4g} or less",
         )
 
 
@@ -385,7 +393,7 @@ def read_ledger(path: str | Path) -> LedgerState:
     state = load_ledger(Path(path), f" ({path})")
     if state is None:
         gone = " any more, though one was written" if was_written(Path(path)) else ""
-        raise ConfigError(f"there is no ledger {path}{gone}; give the file that a run said it paid into")
+        raise ConfigError(f"there is no ledger {path}{gone}; try: give the file that a run said it paid into")
     return state
 
 
@@ -409,7 +417,7 @@ def set_budget(path: str | Path, budget: float, delta: float | None = None) -> L
     with lock_ledger(place) as lock:
         found = load_ledger(place, f" ({path})", locked=True)
         if found is None and was_written(place):
-            raise JournalError(f"{path} is gone, and rounds were paid for; put it back")
+            raise JournalError(f"{path} is gone, and rounds were paid for; try: put it back")
         state = LedgerState() if found is None else found
         state = msgspec.structs.replace(state, budget=float(budget), delta=delta or state.delta)
         write_ledger(place, state, lock)

@@ -41,9 +41,9 @@ from tacit.runtime.atomic_files import (
 KIND = "tacit ledger"
 VERSION = 2
 """Version of the file format."""
-CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
+CURE = "begin a new run, or add to an older copy what it lacks: an older copy forgets what was spent since"
 """Remedy for a ledger that cannot be continued."""
-OLDER = "it is an older copy; put the newest back"
+OLDER = "it is an older copy; try: put the newest back"
 """Cause and remedy of a ledger that its lock file does not know."""
 KEPT_RELEASES = 2
 """Number of rounds whose releases a run remembers. Repeating an earlier round, from a checkpoint, is paid for again."""
@@ -244,10 +244,10 @@ def decode_ledger(data: bytes, where: str = "") -> LedgerState:
     try:
         header: Any = msgspec.json.decode(data)
         if not isinstance(header, dict) or header.get("kind") != KIND:
-            raise JournalError(f"this is no ledger{where}; give it a file of its own")
+            raise JournalError(f"this is no ledger{where}; try: give it a file of its own")
         if header.get("version") not in (1, VERSION):
             raise JournalError(
-                f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; go on with "
+                f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; try: go on with "
                 f"the release that wrote it"
             )
         stored: LedgerState | _FirstFormat = (
@@ -257,10 +257,10 @@ def decode_ledger(data: bytes, where: str = "") -> LedgerState:
         )
         whole = msgspec.json.decode(_encode_digested(stored)) == header
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JournalError(f"the ledger cannot be read: {error}{where}; {CURE}") from None
+        raise JournalError(f"the ledger cannot be read: {error}{where}; try: {CURE}") from None
     records = (RunRecord(stored.run, stored.events, stored.spent),) if isinstance(stored, _FirstFormat) else stored.runs
     if not whole or not all(map(_is_sound, records)):
-        raise JournalError(f"the ledger was changed by accident or written in part{where}; {CURE}")
+        raise JournalError(f"the ledger was changed by accident or written in part{where}; try: {CURE}")
     return LedgerState(runs=records) if isinstance(stored, _FirstFormat) else stored
 
 
@@ -276,7 +276,9 @@ def read_bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"the ledger cannot be read: {error.strerror} ({path}); give it a file that can be") from None
+        raise ConfigError(
+            f"the ledger cannot be read: {error.strerror} ({path}); try: give it a file that can be"
+        ) from None
 
 
 def load_ledger(path: Path, where: str = "", *, locked: bool = False) -> LedgerState | None:
@@ -376,6 +378,6 @@ def lock_ledger(path: Path) -> Iterator[int]:
             os.close(file)
     except OSError as error:
         raise JournalError(
-            f"the ledger cannot be written: {error.strerror} ({path}); no round begins before it can, so "
+            f"the ledger cannot be written: {error.strerror} ({path}), so no round begins; try: "
             f"free disk space, or give it a folder that exists"
         ) from None

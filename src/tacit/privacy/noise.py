@@ -237,7 +237,8 @@ def epsilon_of(rho: float, delta: float, accountant: Accountant = "zcdp", *, gau
     """
     if accountant == "pld" and not gaussian:
         raise ConfigError(
-            'of sums of discrete noise, concentrated privacy is proved and no more; use the accountant "rdp" or "zcdp"'
+            "of sums of discrete noise, concentrated privacy is proved and no more; try: "
+            'use the accountant "rdp" or "zcdp"'
         )
     if not 0 < rho < math.inf:
         return rho
@@ -268,7 +269,8 @@ def _multiplier(epsilon: float, delta: float, rounds: int, accountant: Accountan
     # Accountants use a limited number of orders or steps. Beyond their range, no amount of noise seems to suffice.
     if spent == math.inf or (least == most and _epsilon(2 * most, delta, rounds, accountant) > epsilon):
         raise ConfigError(
-            f'the accountant "{accountant}" does not reach ε = {epsilon:g} at δ = {delta:g}; use "zcdp", which holds '
+            f'the accountant "{accountant}" does not reach ε = {epsilon:g} at δ = {delta:g}; try: '
+            'use "zcdp", which holds '
             f"for all of them, or a larger ε or δ"
         )
     dp = _dp_accounting()
@@ -296,7 +298,7 @@ def _fresh(accountant: Accountant) -> Any:
         # Privacy losses are rounded up to whole steps. Ten times the default step is ten times as fast, and the result
         # at ε = 1 still has six correct digits.
         return dp.pld.PLDAccountant(value_discretization_interval=1e-3)
-    raise ConfigError(f"there is no accountant {accountant!r}; use zcdp, rdp or pld")
+    raise ConfigError(f"there is no accountant {accountant!r}; try: use zcdp, rdp or pld")
 
 
 def _dp_accounting() -> Any:

@@ -98,7 +98,7 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
 
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
-    link.cure, ring = terms.cure, suite.ring
+    link.cure, link.rule, link.rule_detail, ring = *terms.dropout_rule, suite.ring
     present = link.parties.places(await link.gather(Here, link.parties, terms.fewest_present))
     asked, state = star.select_asked(terms, state, present, suite.entropy)
     link.require("clients to ask", asked, terms.fewest_present)

@@ -101,7 +101,7 @@ class Registry(MutableMapping[str, Protocol]):
                 if point.name in SHIPPED_AT or point.name in RESERVED:
                     self._report(point, "Tacit itself has that name; the package must choose another")
                 elif owner is not None and str(_origin(owner)) != str(_origin(point)):
-                    self._report(point, f"{_origin(owner)} has that name already; uninstall one of them")
+                    self._report(point, f"{_origin(owner)} has that name already; try: uninstall one of them")
                 else:
                     self._found[point.name] = point
         return self._found

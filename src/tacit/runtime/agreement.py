@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.errors import OPT_IN, ConfigError, LeakRefused
 from tacit.core.link import frame_parts
 from tacit.core.messages import GREETING, MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
 from tacit.core.protocol import Protocol, Settings, Terms, Unset
@@ -194,7 +194,7 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], who: Pa
         if _encode_json(here) == _encode_json(there) or there == _digest(here):
             continue
         if name == "nonce":
-            return f"{who} is in another session of the same federation; join the same one"
+            return f"{who} is in another session of the same federation; try: join the same one"
         what = _shorten(name)
         if isinstance(here, list) and isinstance(there, list):
             pairs = enumerate(zip(here, there, strict=False))
@@ -261,7 +261,7 @@ def terms_for(
         raise ConfigError(dict.fromkeys(found))
     leaks = terms.leaks()
     if leaks and not settings.allow_leaks:
-        raise LeakRefused(f"{'; '.join(leaks)}; or pass allow_leaks=True to go on knowingly")
+        raise LeakRefused("; ".join(leaks), detail=OPT_IN)
     return terms
 
 
@@ -297,7 +297,7 @@ def name_problems(parties: Sequence[Party]) -> list[str]:
             problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes that prints on one line")
         elif party in (SERVER, ONLOOKER):
             who = "the server" if party == SERVER else "whoever listens, in audits"
-            problems.append(f"{party!r} is the name of {who}; call the party something else")
+            problems.append(f"{party!r} is the name of {who}; try: call the party something else")
         if times[party] > 1:
             problems.append(f"{times[party]} parties are called {party!r}; names must differ")
     return problems

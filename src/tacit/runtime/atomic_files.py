@@ -28,7 +28,7 @@ _TOKEN_BYTES = 8
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.new")
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking, so that a pipe in the file's place cannot block us
 
-_LINK = "{path} is a symbolic link, which may lead to files of others; give the path it leads to"
+_LINK = "{path} is a symbolic link, which may lead to files of others; try: give the path it leads to"
 MOST_STEPS = 16
 """Most folders and links on the way from the given path of a key file to the file."""
 
@@ -110,7 +110,7 @@ def open_file(
         raise _explain_link(path, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise UnsafePath(f"{path} cannot be read: it is no file; move it away, or give another path")
+        raise UnsafePath(f"{path} cannot be read: it is no file; try: move it away, or give another path")
     return number
 
 
@@ -148,7 +148,7 @@ def open_key_file(path: str | Path) -> int:
                 number = opened.enter_context(_open_folder(folder, name, number))
             else:
                 return open_file(folder / name, dir_fd=number)
-    raise UnsafePath(f"{path} leads through too many symbolic links; give the path that they lead to")
+    raise UnsafePath(f"{path} leads through too many symbolic links; try: give the path that they lead to")
 
 
 def _read_inner_link(number: int, path: Path, found: os.stat_result) -> tuple[str, ...]:
@@ -196,11 +196,11 @@ def check_owner(number: int, path: str | Path, *, protected: bool = False) -> No
     found = os.fstat(number)
     if found.st_uid not in (0, os.geteuid()):
         raise UnsafePath(
-            f"{path} belongs to somebody else (user {found.st_uid}); run this as that user, or give another"
+            f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user, or give another"
         )
     if found.st_mode & _OTHERS_WRITE and not protected:
         raise UnsafePath(
-            f"{path} can be changed by others; see that nobody did, and run: chmod go-w {shlex.quote(str(path))}"
+            f"{path} can be changed by others; try: see that nobody did, and run: chmod go-w {shlex.quote(str(path))}"
         )
 
 

@@ -62,7 +62,7 @@ class ForkedPool:
             around: Creates the context in which a worker runs, such as one with a limit on threads.
         """
         if "fork" not in get_all_start_methods():
-            raise ConfigError(f"this system cannot fork processes; {alternative}")
+            raise ConfigError(f"this system cannot fork processes; try: {alternative}")
         self._owner, self._remedy, self.patience = os.getpid(), remedy, patience
         self._areas = [(SharedArea(), SharedArea()) for _ in range(count)]
         """Shared memory for requests to each worker, and for its answers."""
@@ -89,7 +89,7 @@ class ForkedPool:
     def send(self, place: int, request: Any) -> None:
         """Sends a request to a worker; raises WorkerLost if it has ended."""
         if not self._pipes:
-            raise WorkerLost(f"the workers have ended; {self._remedy}")
+            raise WorkerLost(f"the workers have ended; try: {self._remedy}")
         try:
             self._pipes[place].send_bytes(self._areas[place][0].write(request))
         except (BrokenPipeError, ConnectionResetError):
@@ -101,7 +101,7 @@ class ForkedPool:
         ends = [process.sentinel for process in self._processes]
         ready = wait([*pipes, *ends], self.patience)
         if not ready:
-            raise WorkerLost(f"no worker answered for {self.patience:g} s; {self._remedy}")
+            raise WorkerLost(f"no worker answered for {self.patience:g} s; try: {self._remedy}")
         pipe = next((each for each in ready if isinstance(each, Connection)), None)
         if pipe is None:
             raise WorkerLost(self._describe_loss())
@@ -122,7 +122,7 @@ class ForkedPool:
         free = list(range(len(self._pipes)))[::-1]
         try:
             if waiting and not free:
-                raise WorkerLost(f"the workers have ended; {self._remedy}")
+                raise WorkerLost(f"the workers have ended; try: {self._remedy}")
             while waiting or busy:
                 while waiting and free:
                     place, job = free.pop(), waiting.pop()

@@ -177,7 +177,9 @@ def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party,
         if error.__cause__ is None and first is not None:
             error.__cause__ = first
         return error
-    return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped, cure="run the round again"))
+    return next(
+        iter(failed.values()), NotEnough("parties finished", 0, 1, dropped, cure="run it again when they are back")
+    )
 
 
 def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[EntriesBeyond] = ()) -> str:
@@ -195,7 +197,7 @@ def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[Entr
 def _describe_rounding(agreement: Agreement, ending: Ending) -> str:
     bits = agreement.settings.bits
     return (
-        f"{ending.party}: its weight was rounded by {ending.rounded:.0%}, for {bits} bits tell few weights apart; "
+        f"{ending.party}: its weight was rounded by {ending.rounded:.0%}, for {bits} bits tell few weights apart; try: "
         f"use bits={2 * bits}, or a max_weight that is closer to the weights"
     )
 

@@ -81,7 +81,7 @@ class Participant(ABC):
         """
         if self.unfinished:
             raise ConfigError(
-                f"{self.me} is still in round {self.number}; finish or resume it, or give it up, before the next"
+                f"{self.me} is still in round {self.number}; try: finish or resume it, or give it up, before the next"
             )
         if (update is None) != (self.me == SERVER):
             raise ConfigError(f"{self.me} contributes {'no' if update is None else 'an'} update to a round")
@@ -132,7 +132,7 @@ class Participant(ABC):
                 round_.close()
                 raise JournalError(
                     f"record {number} of the journal does not reproduce round {self.number}, so nothing is sent: the "
-                    f"journal was changed, or written by another release; {CURE}"
+                    f"journal was changed, or written by another release; try: {CURE}"
                 ) from error
         self.round = round_
         return posts
@@ -155,14 +155,14 @@ class Participant(ABC):
         """Returns the inputs of a round; raises JournalError if the round or the update is another one."""
         agreement = self.agreement
         if not isinstance(event, Beginning):
-            raise JournalError(f"the journal does not say how the round was begun; {CURE}")
+            raise JournalError(f"the journal does not say how the round was begun; try: {CURE}")
         if event.session != agreement.session:
             raise JournalError("the journal is of another session: a setting, the roster or the model has changed")
         if event.party != self.me:
-            raise JournalError(f"the journal is of {event.party}, not of {self.me}; give each party its own")
+            raise JournalError(f"the journal is of {event.party}, not of {self.me}; try: give each party its own")
         if event.number != self.number:
             raise JournalError(
-                f"the journal is of round {event.number}, but {self.me} has begun {self.number}; "
+                f"the journal is of round {event.number}, but {self.me} has begun {self.number}; try: "
                 f"resume with the number that goes with it"
             )
         if event.update != fingerprint_update(update, event.seed):

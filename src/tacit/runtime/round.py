@@ -311,7 +311,7 @@ class Round:
             if step not in due:
                 raise StepError(
                     f"{self.agreement.protocol.name} uses step {step} of {kind.kind()}, and its terms have steps "
-                    f"{due.start} to {due.stop - 1}; let steps() of the terms return the steps of every message"
+                    f"{due.start} to {due.stop - 1}; try: let steps() of the terms return the steps of every message"
                 )
 
     def _collect(self, wait: Wait, at: float) -> object:

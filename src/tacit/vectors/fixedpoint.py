@@ -340,7 +340,7 @@ class FixedPoint(Ring):
         largest = max(int(signed.max()), -int(signed.min())) if len(signed) else 0
         if largest > self.limit:
             raise ConfigError(
-                f"a value of {largest / self.scale:.4g} is beyond ±{self.clip:g}, where sums could overflow; "
+                f"a value of {largest / self.scale:.4g} is beyond ±{self.clip:g}, where sums could overflow; try: "
                 f"pass a larger clip"
             )
         return vector
@@ -458,7 +458,9 @@ def _round_stochastically(values: Vector, words: Words) -> None:
 
 def _no_randomness(count: int) -> NDArray[np.uint64]:
     del count
-    raise ConfigError("this ring has noise or stochastic rounding, and no source of randomness; call draws_from first")
+    raise ConfigError(
+        "this ring has noise or stochastic rounding, and no source of randomness; try: call draws_from first"
+    )
 
 
 def _single(vector: Vector) -> NDArray[np.float32]:

@@ -197,17 +197,18 @@ def _make_layout(root: Node, leaves: list[Leaf], selection: ArraySelection) -> t
     if odd:
         kind = "is not an array" if len(odd) == 1 else "are not arrays"
         said = f"{list_names(list(map(str, odd)))} {kind} of real numbers"
-        more = f"; to leave {'it' if len(odd) == 1 else 'them'} local, pass exclude={[entry.name for entry in odd]}"
+        more = f"; try: leave {'it' if len(odd) == 1 else 'them'} local by exclude={[entry.name for entry in odd]}"
         if sum(leaf.averaged for leaf in leaves) == len(odd):
             # Leaving them local would leave no array to average.
             named = list(selection.include or ())
-            more = f"; include={named} takes nothing else, so name arrays of real numbers in it" if named else ""
+            more = f"; try: name arrays of real numbers in include=, and not only {named}" if named else ""
         wrong.append(said + more)
     elif not any(leaf.averaged and leaf.entry.size for leaf in leaves):
         if any(leaf.entry.size for leaf in leaves):
             names = list_names([leaf.entry.name for leaf in leaves])
             wrong.append(
-                f"nothing would be averaged: {names} are left out, or not of floats; name what to average in include="
+                f"nothing would be averaged: {names} are left out, or not of floats; try: "
+                "name what to average in include="
             )
         else:
             wrong.append("the model is empty")
@@ -219,7 +220,8 @@ def _make_layout(root: Node, leaves: list[Leaf], selection: ArraySelection) -> t
 def _masked_problems(leaves: Sequence[Leaf]) -> list[str]:
     """Returns a problem for each masked array of NumPy: its masked entries would be averaged too."""
     return [
-        f"{entry} is a masked array, and what is under the mask would be averaged and sent like the rest; pass its "
+        f"{entry} is a masked array, and what is under the mask would be averaged and sent like the rest; try: "
+        "pass its "
         f"filled(…)" + (f", or leave it local: exclude={[entry.name]}" if entry.name != ALL else "")
         for entry, _, part, averaged in leaves
         if averaged and isinstance(part, np.ma.MaskedArray)

@@ -50,7 +50,7 @@ def ring_problems(
         wrong.append(f"parties must be a whole number of at least 1, not {parties!r}")
     elif bits in BITS and parties > (most := _capacity(bits)):
         remedy = f"use {2 * bits} bits" if bits < BITS[-1] else "use fewer parties"
-        wrong.append(f"{bits} bits hold the sum of at most {most} parties, not {parties}; {remedy}")
+        wrong.append(f"{bits} bits hold the sum of at most {most} parties, not {parties}; try: {remedy}")
     if not _between(max_weight):
         wrong.append(f"max_weight must be a positive number from {SMALLEST:g} to {LARGEST:g}, not {max_weight!r}")
     else:
@@ -60,7 +60,7 @@ def ring_problems(
         wrong.append(f"noise must be a standard deviation of 0, or from {SMALLEST:g} to {LARGEST:g}, not {noise!r}")
     elif noise and not wrong and noise * part < (step := span(clip, noise, parties, alone) / limit(bits, parties)):
         wrong.append(
-            f"noise={noise:g} is less than a step of the ring, which is {step / part:.2g}; use more of it, more "
+            f"noise={noise:g} is less than a step of the ring, which is {step / part:.2g}; try: use more of it, more "
             f"bits, or a smaller clip"
         )
     if norm is not None and not _between(norm):

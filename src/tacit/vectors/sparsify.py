@@ -70,7 +70,7 @@ def problems(share: Any, sparsifier: Any, score: Any = SCORES[0]) -> list[str]:
         names = " or ".join(f'"{name}"' for name in SCORES)
         wrong.append(f"score must be {names}, not {score!r}")
     elif score != SCORES[0] and sparsifier == RandomSubsampling.name:
-        wrong.append(f'score="{score}" ranks entries, which sparsifier="random" does not; use sparsifier="topk"')
+        wrong.append(f'score="{score}" ranks entries, which sparsifier="random" does not; try: use sparsifier="topk"')
     return wrong
 
 
@@ -152,7 +152,7 @@ def _masking_problems(degree: Any, s: Any) -> list[str]:
         wrong.append(f"the degree must be at least 2, for somebody to mask with, not {degree!r}")
     elif not isinstance(s, int | np.integer) or not 1 <= s < degree:
         wrong.append(
-            f"a receiver with {degree} neighbours allows from 1 to {degree - 1} masks on an entry, not s = {s!r}; "
+            f"a receiver with {degree} neighbours allows from 1 to {degree - 1} masks on an entry, not s = {s!r}; try: "
             "lower s or raise the degree"
         )
     return wrong

@@ -10,11 +10,13 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from support.paths import ROOT
+from support.printed_errors import read_errors
 from tacit import Scenario, train
 from tacit.app.cli.main import app
 from tacit.app.reports import html_reports
@@ -75,7 +77,7 @@ def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protoc
     assert links.wanted == []
     assert "&lt;first&gt; &amp; only" in page
     assert page.count("<svg") == 2
-    assert ("What this does not cover" in page) == (protocol != "local"), "what was audited is assessed"
+    assert ("what this audit does not cover" in page) == (protocol != "local"), "what was audited is assessed"
 
 
 def test_a_run_as_json_and_again(tacit):
@@ -100,7 +102,10 @@ def test_a_run_that_goes_on_is_found_and_nothing_begins_anew_without_a_word(taci
     scenario = written(SCENARIO.format(protocol="secagg"))
     none = tacit("train", scenario, "--resume")
     assert none.exit_code == 2
-    assert "there is no run of this scenario in the folder runs to go on with; give the folder" in none.output
+    assert (
+        "there is no run of this scenario in the folder runs to go on with; try: give the folder"
+        in read_errors(none.output)[0]
+    )
     assert not Path("runs").exists()
     assert tacit("train", scenario, "--folder", "runs/mine").exit_code == 0
     assert tacit("train", written(SCENARIO.format(protocol="fedavg"), "other.toml")).exit_code == 0
@@ -142,7 +147,9 @@ def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
     for text in (done.output, page, *(path.read_text(encoding="utf-8") for path in folder.glob("*.svg"))):
         assert not re.search("iid|digits by|digits,", text)
     compared = tacit("compare", "scenario.toml", "--protocol", "fedavg", "--picture", "all.svg")
-    assert compared.stdout.startswith("4 parties learn four clinics (each its own samples) with softmax, 2 rounds")
+    assert "4 parties learn four clinics (each its own samples) with softmax, 2 rounds" in " ".join(
+        compared.stdout.split()
+    )
     assert "<!-- 4 parties learn four clinics by each protocol -->" in Path("all.svg").read_text(encoding="utf-8")
     one = train(Scenario.load("scenario.toml"), folder="out")
     assert one.labels.tolist() == [[16, 0, 0, 0], [0, 16, 0, 0], [0, 0, 16, 0], [0, 0, 0, 16]]
@@ -308,15 +315,68 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
 def test_what_is_wrong_with_a_scenario_is_a_line_each(tacit):
     done = tacit("train", written("round = 3\n[data]\npartis = 4\n"))
     assert done.exit_code == 2
-    assert done.output.count("\n") == 2
+    assert len(read_errors(done.output)) == 2
     assert "line 1" in done.output
     assert "did you mean 'parties'?" in done.output
 
 
-def test_what_leaks_is_refused_by_name(tacit):
+def test_what_leaks_is_refused_by_name_and_leaves_no_folder(tacit):
     done = tacit("train", written(SCENARIO.format(protocol="pushsum")))
     assert done.exit_code == 1
     assert "error[leak]" in done.output
+    assert not Path("runs").exists()
+    Path("mine").mkdir()
+    assert tacit("train", "scenario.toml", "--folder", "mine").exit_code == 1
+    assert Path("mine").is_dir(), "a folder that was there stays"
+    assert tacit("train", "scenario.toml", "--folder", "new").exit_code == 1
+    assert not Path("new").exists()
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+from tacit.app.cli.main import main
+main()
+"""
+
+
+def test_a_file_that_cannot_grow_is_one_line_and_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", LIMITED, "train", written(SCENARIO.format(protocol="secagg")), "--folder", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 1
+    *_, message, remedy = done.stderr.splitlines()
+    assert message.startswith("error[disk]: ")
+    assert message.endswith("cannot be written: File too large")
+    assert remedy == "try: free disk space, then run the command again"
+    assert "Traceback" not in done.stderr
+
+
+def test_compare_repeats_over_seeds_and_shows_intervals(tacit):
+    asked = ("compare", "--rounds", "1", "--protocol", "fedavg", "--protocol", "secagg")
+    one, several = (json.loads(tacit(*asked, "--seeds", n, "--json").stdout) for n in ("1", "2"))
+    assert [each["seeds"] for each in one] == [1, 1]
+    assert [each["seeds"] for each in several] == [2, 2]
+    for first, both in zip(one, several, strict=True):
+        own, other = both["last_of_each_seed"]
+        assert own["accuracy"] == both["history"][-1]["accuracy"] == first["history"][-1]["accuracy"]
+        assert own["accuracy"] != other["accuracy"]
+    text = tacit(*asked, "--seeds", "2").stdout
+    assert text.startswith("1 of 2 protocols exposes models: fedavg.\n")
+    assert text.count("%±") >= 2
+    assert "means over seeds 0 to 1" in " ".join(text.split())
+    headings = [text.index(f"\n{heading}\n") for heading in ("Assumptions", "Not covered")]
+    assert headings == sorted(headings)
+
+
+def test_compare_measures_no_start_up(monkeypatch):
+    """The round of the first assembly is not measured: every measured round comes after one of its own kind."""
+    begun = []
+    honest = comparison.assemble_run
+    monkeypatch.setattr(comparison, "assemble_run", lambda given: begun.append(given.protocol["name"]) or honest(given))
+    base = msgspec.structs.replace(comparison.STANDARD, rounds=1)
+    comparison.compare(base, [{"name": "fedavg"}, {"name": "secagg"}])
+    assert begun == ["fedavg", "fedavg", "secagg", "secagg"]
 
 
 def test_protocols_are_compared_on_the_same_work(tacit):
@@ -376,7 +436,7 @@ def test_what_is_wrong_with_a_setting_is_told_by_its_option(tacit):
 def test_compare_tells_what_it_is_doing(tacit, monkeypatch):
     for name in ("SHORT", "OFTEN"):
         monkeypatch.setattr(progress, name, 0.0)
-    done = tacit("compare", "--rounds", "3", "--protocol", "secagg", "--protocol", "pushsum")
+    done = tacit("compare", "--rounds", "3", "--seeds", "1", "--protocol", "secagg", "--protocol", "pushsum")
     told = [line.partition("%  ")[2] for line in done.stderr.splitlines()]
     rounds = [f"secagg, round {number} of 3" for number in (1, 2, 3)]
     asked = "secagg: asking who could learn whose model"
@@ -424,7 +484,7 @@ def test_a_protocol_that_comes_to_nothing_leaves_the_others_their_rows(tacit):
         done = tacit("compare", scenario, "--protocol", "centralized", "--protocol", "gossip", "--json")
     assert done.exit_code == 0, done.output
     centralized, gossip = json.loads(done.stdout)
-    assert centralized["refused"].startswith("in round 1: nobody's loss is a number any more")
+    assert centralized["refused"].startswith("in round 1: no party's loss is finite any more")
     assert gossip["history"]
 
 
@@ -473,7 +533,7 @@ def test_without_samples_to_be_tested_on_a_run_has_no_scores(tacit):
 def test_what_is_wrong_with_the_scenario_itself_is_no_table_of_refusals(tacit):
     done = tacit("compare", written(PRIVATE.format(noise="central").replace("[data]", '[data]\nname = "digit"')))
     assert done.exit_code == 2
-    assert done.output.count("\n") == 1
+    assert len(read_errors(done.output)) == 1
 
 
 @pytest.mark.parametrize("rounds", ["0", "-1"])
@@ -522,5 +582,5 @@ def test_a_run_without_jinja2_says_that_it_has_no_report(tacit, monkeypatch):
     html_reports.load_templates.cache_clear()
     done = tacit("train", written(SCENARIO.format(protocol="local")), "--folder", "out", "--json")
     assert done.exit_code == 0, done.output
-    assert "note: no report.html: this needs jinja2" in done.stderr
+    assert "note: no report.html: jinja2 is not installed" in done.stderr
     assert not Path("out/report.html").exists()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from support.printed_errors import read_errors
 from tacit.app.cli.main import app
 
 SCENARIO = """
@@ -58,7 +59,7 @@ def test_who_spent_what_is_shown_alone_and_together(run):
     assert found["unit"] == "user"
     assert (found["budget"], found["left"]) == (None, None)
     said = run("ledger", "clinic/ledger.json").stdout
-    for words in ("ε alone", "ε together", "distributed", f"ε = {two:.4g} together, per user"):
+    for words in ("ε alone", "ε together", "distributed", f"ε = {two:.4g} spent"):
         assert words in " ".join(said.split()), said
     assert "tacit ledger clinic/ledger.json" in run("ledger", "--help").stdout
 
@@ -67,7 +68,7 @@ def test_a_budget_refuses_a_run_in_one_line_and_says_what_is_left(run):
     run("ledger", "clinic/ledger.json", "--budget", "2.5")
     run("train", "scenario.toml", "--folder", "one")
     refused = run("train", "scenario.toml", "--folder", "two", code=1)
-    (line,) = [each for each in refused.stderr.splitlines() if each.startswith("error")]
+    (line,) = [each for each in read_errors(refused.stderr) if each.startswith("error")]
     assert line.startswith("error[budget]: this run would spend ε = ")
     assert "is left of the budget of 2.5" in line
     left = json.loads(run("ledger", "clinic/ledger.json", "--json").stdout)["left"]
@@ -78,7 +79,7 @@ def test_changed_data_are_asked_about(run):
     run("train", "scenario.toml", "--folder", "one")
     write(1)
     refused = run("train", "scenario.toml", "--folder", "two", code=2)
-    (line,) = [each for each in refused.stderr.splitlines() if each.startswith("error")]
+    (line,) = [each for each in read_errors(refused.stderr) if each.startswith("error")]
     assert line.startswith("error[config]: this is the ledger of data ")
     both = run("train", "scenario.toml", "--folder", "two", "--same-people", "--new-people", code=2)
     assert "exclude each other" in both.stderr
@@ -100,10 +101,10 @@ def test_changed_data_are_asked_about(run):
 def test_what_is_no_ledger_is_one_line(run, content, code, words):
     if content is not None:
         Path("ledger.json").write_bytes(content)
-    (line,) = run("ledger", "ledger.json", code=code).stderr.splitlines()
+    (line,) = read_errors(run("ledger", "ledger.json", code=code).stderr)
     assert line.startswith(words)
     if content is not None:
-        (line,) = run("ledger", "ledger.json", "--budget", "2", code=code).stderr.splitlines()
+        (line,) = read_errors(run("ledger", "ledger.json", "--budget", "2", code=code).stderr)
         assert line.startswith(words)
         assert Path("ledger.json").read_bytes() == content
 
@@ -120,7 +121,7 @@ def test_a_ledger_of_an_earlier_release_is_shown(run):
 
 def test_runs_without_noise_are_shown_where_epsilon_is(run):
     run("train", "scenario.toml", "--folder", "run")
-    assert "ε counts runs with noise; none without noise is recorded" in run("ledger", "clinic/ledger.json").stdout
+    assert "Runs without noise: none is recorded here." in run("ledger", "clinic/ledger.json").stdout
     plain = SCENARIO[: SCENARIO.index("[privacy]")]
     Path("plain.toml").write_text(plain, encoding="utf-8")
     run("train", "plain.toml", "--folder", "plain")
@@ -131,4 +132,4 @@ def test_runs_without_noise_are_shown_where_epsilon_is(run):
     assert found["epsilon"] == found["runs"][0]["epsilon_alone"]
     said = " ".join(run("ledger", "clinic/ledger.json").stdout.split())
     assert "1 run with noise on data" in said
-    assert "ε does not count 1 run without noise" in said
+    assert "1 run without noise: nothing bounds what" in " ".join(said.split())

@@ -1,8 +1,11 @@
 """What people touch: the command line, and the demo."""
 
+import errno
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import warnings
@@ -14,6 +17,7 @@ import pytest
 
 import tacit
 import tacit.protocols
+from support.printed_errors import read_errors
 from tacit.app.cli import demo
 from tacit.app.terminal import progress
 from tacit.auditing.render.text import render_summary
@@ -42,7 +46,7 @@ def run(*arguments: str) -> Any:
 
 def error_lines(result: Any) -> list[str]:
     assert result.stdout == ""
-    return result.stderr.splitlines()
+    return read_errors(result.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +172,7 @@ def test_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", *SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for said in ("fedavg", "secagg", "every model", "only the sum", "the same bit for bit"):
+    for said in ("fedavg", "secagg", "every model", "only the sum", "equal bit for bit"):
         assert said in result.stdout
     told = result.stdout.splitlines()
     assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
@@ -183,7 +187,7 @@ def test_the_demo_speaks_of_as_many_as_learn(parties: int, audited: int) -> None
     shown = run("demo", "--parties", str(parties), "--rounds", "1").stdout
     assert shown.startswith(f"{parties} parties learnt")
     assert f"in one round of {audited} parties" in shown
-    *_, following = shown.partition("What to type next")
+    *_, following = shown.partition("\nNext\n")
     commands = [line for line in following.splitlines() if line.startswith("tacit ")]
     assert len(commands) == (3 if parties > 2 else 2)
     assert all(re.search(rf"(--parties|plan) {audited} ", command) for command in commands)
@@ -333,9 +337,9 @@ def test_a_shell_completes_names(typed: str, found: list[str], monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", commands())
-def test_every_command_has_json_and_debug(name: str) -> None:
+def test_every_command_has_json_and_verbose(name: str) -> None:
     options = {option for parameter in commands()[name].params for option in parameter.opts}
-    assert {"--json", "--debug"} <= options
+    assert {"--json", "--verbose"} <= options
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------------
@@ -373,11 +377,12 @@ def test_several_problems_are_one_line_each() -> None:
     assert [line.partition(":")[0] for line in error_lines(result)] == ["error[config]"] * 2
 
 
+@pytest.mark.parametrize("option", ["--verbose", "--debug"])
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
+def test_a_traceback_is_shown_with_verbose_only(place: int, option: str) -> None:
     arguments = ["demo", "--parties", "1"]
     assert "Traceback" not in run(*arguments).stderr
-    arguments.insert(place, "--debug")
+    arguments.insert(place, option)
     result = run(*arguments)
     assert result.exit_code == 2
     assert error_lines(result)[0] == "Traceback (most recent call last):"
@@ -390,12 +395,12 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
         (ConfigError(["a", "b"]), 2, ["error[config]: a", "error[config]: b"]),
         (LeakRefused("p1 would be exposed"), 1, ["error[leak]: p1 would be exposed"]),
         (PeerFault("p1", Drop.SILENT), 1, ["error[peer]: p1: silent"]),
-        (NotEnough("vectors", 1, 2), 1, ["error[not-enough]: vectors: 1 of at least 2"]),
+        (NotEnough("vectors", 1, 2), 1, ["error[not-enough]: 1 vectors, 2 needed"]),
         (typer.Abort(), 130, ["stopped: nothing was kept; start it again to begin anew"]),
         (
             ValueError("two\nlines"),
             1,
-            ["error[internal]: ValueError: two lines; run it again with --debug to see where"],
+            ["error[internal]: ValueError: two lines", "try: run it again with --verbose to see where"],
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -432,7 +437,7 @@ def test_the_real_command() -> None:
     assert json.loads(done.stdout)["identical"] is True
     failed = finished([*command, "--parties", "0"])
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr.count("\n") == 1
+    assert len(read_errors(failed.stderr)) == 1
 
 
 def test_a_setting_may_be_a_list() -> None:
@@ -441,4 +446,51 @@ def test_a_setting_may_be_a_list() -> None:
     assert json.loads(told.stdout)["reports"][0]["exposed"] == {}
     wrong = run("audit", "admm", "--set", "rho=[3,0.0009]", "--set", "iterations=3")
     assert wrong.exit_code == 2
-    assert error_lines(wrong) == ["error[config]: rho has 2 values for 3 iterations; give one for each, or one for all"]
+    assert error_lines(wrong) == [
+        "error[config]: rho has 2 values for 3 iterations; try: give one for each, or one for all"
+    ]
+
+
+INTERRUPTED = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "tacit.app.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+sys.meta_path.insert(0, Interrupt())
+from tacit.__main__ import main
+sys.argv = ["tacit", "protocols"]
+main()
+"""
+
+
+def test_ctrl_c_during_the_import_is_quiet() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_one_line_and_a_remedy(code: int) -> None:
+    error = OSError(code, os.strerror(code), "runs/digits/metrics.jsonl")
+    assert main.explain_failure(error) == (
+        1,
+        [
+            f"error[disk]: runs/digits/metrics.jsonl cannot be written: {os.strerror(code)}",
+            "try: free disk space, then run the command again",
+        ],
+    )
+
+
+def test_an_error_is_one_line_and_a_remedy_and_its_detail_needs_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise LeakRefused("p1 would be exposed", remedy="masked=True", detail="the detail")
+
+    monkeypatch.setattr(demo, "run_demo", refuse)
+    assert run("demo").stderr == "error[leak]: p1 would be exposed\ntry: masked=True\n"
+    lines = run("demo", "--verbose").stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-3:] == ["error[leak]: p1 would be exposed", "try: masked=True", "detail: the detail"]

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from support.printed_errors import read_errors
 from tacit.app.cli.main import app
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability.telemetry import LOG
@@ -94,13 +95,13 @@ def taken(path):
     [
         (
             readable_by_all,
-            "server.identity can be read by others, who would be able to speak in its name; run: chmod 600",
+            "server.identity can be read by others, who could then act as this party; try: chmod 600",
         ),
         (no_key, "restore the file from a copy, or make new keys: tacit keygen"),
-        (somebody_elses, "this is the identity of a, not of server; give the path of server's own"),
-        (gone, "there is no server.identity; make one: tacit keygen"),
-        (twice, "'a' is there twice; leave one of them out"),
-        (taken, "is taken by another process; end that, or use another one"),
+        (somebody_elses, "this is the identity of a, not of server; try: give the file of server"),
+        (gone, "there is no server.identity, and the roster has the card of server already; try: give the file"),
+        (twice, "'a' is there twice; try: leave one of them out"),
+        (taken, "is taken by another process; try: end that, or use another one"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run, federation):
@@ -112,8 +113,8 @@ def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run
     finally:
         if held is not None:
             held.close()
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error[config]: ")]
-    assert lines == done.stderr.splitlines()
+    lines = [line for line in read_errors(done.stderr) if line.startswith("error[config]: ")]
+    assert lines == read_errors(done.stderr)
     assert any(said in line for line in lines)
     with RoundStore("server.rounds", "server", "four") as store:
         assert store.incarnation == incarnation.incarnation
@@ -124,22 +125,26 @@ def test_a_place_for_metrics_that_is_taken_or_none_is_one_line(run, federation):
     with socket.create_server(("127.0.0.1", 0)) as held:
         place = f"127.0.0.1:{held.getsockname()[1]}"
         done = run("serve", str(federation), "--metrics", place, code=2)
-        assert done.stderr.startswith(f"error[config]: metrics cannot be had at {place}: ")
-    assert "write it as host:port" in run("serve", str(federation), "--metrics", "here", code=2).stderr
+        assert done.stderr.startswith(f"error[config]: metrics cannot be served at {place}: ")
+    assert "try: host:port" in run("serve", str(federation), "--metrics", "here", code=2).stderr
 
 
 # --- how it stands -------------------------------------------------------------------------------------------------
 
 
 def test_status_of_what_is_no_folder_or_never_ran(run, tmp_path):
-    assert "there is no folder of a party at nowhere; say where it is" in run("status", "nowhere", code=2).stderr
+    assert (
+        "there is no folder of a party at nowhere; try: give its path"
+        in read_errors(run("status", "nowhere", code=2).stderr)[0]
+    )
     RoundStore(tmp_path / "a.rounds", "a", "three").close()
     assert run("status", "a.rounds").stdout.splitlines() == [
-        "a in three: no round was begun yet",
-        "it is not running: it has not been started yet",
+        "Stopped before its first round.",
+        "a in three",
+        "It was never started.",
     ]
     (tmp_path / "a.rounds" / "status.json").write_text('{"party": "a", "at"')
-    assert "it has not been started yet" in run("status", "a.rounds").stdout
+    assert "It was never started." in run("status", "a.rounds").stdout
 
 
 @pytest.fixture
@@ -179,10 +184,11 @@ def test_a_federation_of_which_one_is_stopped_is_shown_as_it_stands(run, federat
             found, text = shown(), run("status", "server.rounds").stdout
             assert found["running"] is True
             assert found["last"] == first
-            assert text.startswith("server in four: round ")
-            assert "round 1: 4 averaged" in text
-            assert "missing: c for " in text
-            assert "has c been" in " ".join(text.split())
+            assert text.startswith("Running: ")
+            assert "server in four" in text
+            assert "Last round: round 1: 4 averaged" in text
+            assert "Missing: c for " in text
+            assert "start c" in " ".join(text.split())
             assert [each.result().contributors for each in work] == [("a", "b", "d")] * 3
         finally:
             list(pool.map(lambda peer: peer.close(), peers.values()))
@@ -196,7 +202,9 @@ def test_a_federation_of_which_one_is_stopped_is_shown_as_it_stands(run, federat
     assert names[-1] == "closed"
     os.utime("server.rounds/status.json", (0, 0))
     done = run("status", "server.rounds").stdout
-    assert "it is not running: it was last seen" in done
+    assert done.startswith("Stopped after round 2.\n")
+    assert "It was last seen" in done
+    assert "under way" not in done
     assert "round 2: 3 averaged (without c silent)" in done
 
 

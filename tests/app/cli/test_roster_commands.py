@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.paths import ROOT
+from support.printed_errors import read_errors
 from tacit.api.join import Membership
 from tacit.app.cli.main import app
 from tacit.core.errors import ConfigError
@@ -51,7 +52,7 @@ def test_keygen_makes_an_identity_and_its_card(tacit):
     assert card == mine.card("localhost:7400")
     assert stat.S_IMODE(Path("a.identity").stat().st_mode) == 0o600
     assert card.fingerprint in done.stdout
-    assert "It stays on this machine." in done.stdout
+    assert "Keep it on this machine." in done.stdout
     for secret in (mine.identity.signing, mine.identity.channel, mine.tls):
         assert b64encode(secret.reveal()).decode() not in done.stdout
 
@@ -70,7 +71,7 @@ def test_keys_are_not_made_twice(tacit):
     before = Path("a.identity").read_bytes(), Path("a.card").read_bytes()
     again = tacit("keygen", "a", "--address", "localhost:2", code=2)
     assert again.stderr == (
-        "error[config]: a.identity is there already, and keys are never overwritten; move it away first\n"
+        "error[config]: a.identity exists already, and keys are never overwritten\ntry: move it away first\n"
     )
     assert (Path("a.identity").read_bytes(), Path("a.card").read_bytes()) == before
 
@@ -107,13 +108,13 @@ def test_names_that_no_file_can_have(tacit, tmp_path, name, stem):
 def test_what_cannot_be_is_told_in_a_line_and_nothing_is_written(tacit, given, said):
     done = tacit("keygen", *given, code=2)
     assert said in done.stderr
-    assert all(line.startswith("error[config]: ") for line in done.stderr.splitlines())
+    assert all(line.startswith("error[config]: ") for line in read_errors(done.stderr))
     assert list(Path().iterdir()) == []
 
 
 def test_every_problem_of_a_federation_is_a_line(tacit):
     done = tacit("keygen", "--federation", "f", "--parties", "a=nowhere,onlooker=localhost:2,b=:3", code=2)
-    assert len(done.stderr.splitlines()) == 3
+    assert len(read_errors(done.stderr)) == 3
 
 
 def test_a_whole_federation_to_try_things_out(tacit, federation):
@@ -125,7 +126,7 @@ def test_a_whole_federation_to_try_things_out(tacit, federation):
     assert "an average needs at least 2 parties" in again.stderr
     two = "d=localhost:1,e=localhost:2"
     there = tacit("keygen", "--federation", "f", "--parties", two, "--protocol", "gossip", code=2)
-    assert "federation.toml there already" in there.stderr
+    assert "already there: federation.toml" in there.stderr
     assert not Path("d.identity").exists()
 
 
@@ -258,7 +259,7 @@ def test_changes_of_a_roster(tacit, federation):
 def test_what_is_no_card_is_not_added(tacit, federation):
     before = Path(federation).read_bytes()
     for given, said in (
-        ("a.identity", "has secret keys in it"),
+        ("a.identity", "contains secret keys"),
         ("none.card", "there is no none.card"),
         (".", "no file"),
     ):
@@ -289,7 +290,7 @@ def test_the_group_has_help_and_knows_its_commands(tacit):
     shown = tacit("roster", "--help").stdout
     assert "tacit roster show federation.toml" in shown.partition("Examples:")[2]
     assert tacit("roster", "shw", code=2).stderr.count("Did you mean 'show'?") == 1
-    assert tacit("roster", code=2).stderr.startswith("error[usage]: Missing command.")
+    assert tacit("roster", code=2).stderr.startswith("error[usage]: Missing command\ntry: tacit roster --help")
 
 
 # --- signed rosters ------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from support.paths import ROOT
 from tacit import __version__
 from tacit.app.cli.main import app
+from tacit.app.reports.html_reports import prepare_audit, render_report
 from tacit.auditing.render.trust import describe_trust
 from tacit.core.suite import Parties
 from tacit.protocols import REGISTRY, find
@@ -29,7 +31,8 @@ def asked(tmp_path, monkeypatch):
 def test_a_leak_is_said_first_and_worked_out(asked):
     page, found = asked("admm", "--coalition", "p0", "--set", "iterations=5")
     assert found["exposed"]
-    assert page.index("<b>Exposed</b>") < page.index("What was assumed") < page.index("<h2>Recipes</h2>")
+    assert page.index("<b>Exposed</b>") < page.index("Who can recover whose vector") < page.index("<h2>Recipes</h2>")
+    assert page.index("<h2>Recipes</h2>") < page.index("<h2>Assumptions</h2>") < page.index("<h2>Sign-off</h2>")
     assert "p0: p1 is" in page
     assert "tacit audit admm --parties 9 --coalition p0 --set iterations=5" in page
     assert "Theorem III.2" in page
@@ -74,3 +77,13 @@ def test_how_many_may_work_with_a_server_follows_from_the_threshold(parties, fri
 def test_baselines_are_called_that_and_nothing_else_is(protocol):
     terms = protocol.settings_from({}).bind(Parties(f"p{place}" for place in range(9)))
     assert ("hides nothing" in describe_trust(protocol, terms)[0]) == protocol.leaks_by_design
+
+
+@pytest.mark.parametrize("run", ["finished", "cut-off"])
+def test_a_report_can_be_made_of_an_audit_of_release_0_2(run):
+    found = json.loads((ROOT / "tests/golden/0.2.0/run" / run / "audit.json").read_text(encoding="utf-8"))
+    sections = prepare_audit(found, found["asked"])
+    page = render_report("audit.html", "old", audit=sections, images=[], missing_figures="")
+    assert sections["heading"] in page
+    for each in found["not_covered"]:
+        assert each.replace("'", "&#39;") in page

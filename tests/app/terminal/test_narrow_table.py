@@ -114,7 +114,7 @@ def test_findings_are_whole(width):
         audit_tables.render_findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width
     )
     assert "…" not in said
-    assert target.split() == said.partition("target: ")[2].partition("measured:")[0].split()
+    assert target.split() == said.rpartition("target: ")[2].partition("measured:")[0].split()
     assert "95 % interval:" in " ".join(said.split())
 
 
@@ -136,9 +136,9 @@ def test_peers_are_whole():
     assert shown(peers, 40).splitlines() == [
         "peer: hospital-a",
         "round: 12",
-        "heard: 3 s ago",
+        "last seen: 3 s ago",
         "missing for: 2 min",
-        "not arrived: 2",
-        "trouble: its certificate has expired",
+        "unacknowledged: 2",
+        "problem: its certificate has expired",
     ]
-    assert shown(peers, 80).startswith("peer        round  heard")
+    assert shown(peers, 80).startswith("peer        round  last seen")

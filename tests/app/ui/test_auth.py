@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tacit.app.ui.auth import AccessControl
+from tacit.app.ui.auth import AccessControl, report_address, sign_report
 
 TOKEN = "0123456789abcdef"  # noqa: S105
 HOST = {"host": "127.0.0.1:8642"}
@@ -116,3 +116,45 @@ def test_every_answer_forbids_scripts_of_others_and_frames(headers):
     assert "frame-ancestors 'none'" in policy
     assert found["x-content-type-options"] == "nosniff"
     assert found["referrer-policy"] == "no-referrer"
+
+
+# --- reports and addresses that do not exist -------------------------------------------------------------------------
+
+
+def ask_report(name, headers=HOST, token=TOKEN, **changes):
+    path, query = report_address(token, name).split("?")
+    return ask(headers, changes.pop("query", query), path=path, **changes)
+
+
+def test_a_report_opens_by_its_address_and_may_run_no_scripts():
+    status, found, text = ask_report("runs/ä b")
+    assert (status, text) == (200, "inside")
+    policy = found["content-security-policy"]
+    assert "sandbox" in policy
+    assert "allow" not in policy
+    assert "script-src" not in policy
+    assert "default-src 'none'" in policy
+
+
+def test_the_key_of_a_report_is_of_one_run_and_of_one_server():
+    key = sign_report(TOKEN, "one")
+    assert key not in (TOKEN, sign_report(TOKEN, "two"))
+    assert ask_report("one", token="another")[0] == 403  # noqa: S106
+    assert ask_report("one", query=f"id=two&key={key}")[0] == 403
+    for query in ("", "id=one", "id=one&key=", f"key={key}", f"id=one&key={key[:-1]}", "id=one&key=\u00e4"):
+        assert ask_report("one", query=query)[0] == 403
+    assert ask(HOST, f"id=one&key={key}", path=ASKED)[0] == 403
+
+
+def test_a_report_is_not_served_to_other_pages():
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert ask_report("one", HOST | link)[0] == 403
+    assert ask_report("one", {"host": "evil.example:8642"})[0] == 421
+
+
+def test_an_address_that_does_not_exist_is_answered_by_the_page_when_a_browser_opens_it():
+    opened = HOST | {"sec-fetch-mode": "navigate", "sec-fetch-site": "none"}
+    assert ask(opened, path="/nosuch")[0] == 200  # the application inside answers with 404
+    assert ask(opened, path="/api/nosuch")[0] == 403
+    assert ask(opened, path="/report")[0] == 403
+    assert ask(opened | {"sec-fetch-site": "cross-site"}, path="/nosuch")[0] == 403

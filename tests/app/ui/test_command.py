@@ -151,3 +151,45 @@ def test_a_long_check_does_not_hold_up_the_page_or_its_end(tmp_path):
 def suppressed(ask, *asked):
     with suppress(OSError, HTTPException):
         ask(*asked)
+
+
+def test_tags_are_set_and_wrong_ones_are_refused_with_the_reason(tmp_path):
+    run_in(tmp_path / "one")
+    with served(tmp_path) as (_, ask):
+
+        def send(body):
+            with ask("/api/tags", json.dumps(body).encode() if isinstance(body, dict) else body) as answer:
+                return json.loads(answer.read())["problems"]
+
+        assert send({"id": "one", "tags": ["pilot"]}) == []
+        assert json.loads((tmp_path / "one" / "tags.json").read_text()) == ["pilot"]
+        assert "at most 30" in send({"id": "one", "tags": ["x" * 31]})[0]
+        for name in ("nosuch", "../one", str(tmp_path)):
+            assert "there is no run" in send({"id": name, "tags": ["pilot"]})[0]
+        for body in (b"{", b"[]", b"\xff", {"id": "one", "tags": "pilot"}):
+            assert "the tags cannot be read" in send(body)[0]
+    assert sorted(os.listdir(tmp_path)) == ["one"]
+
+
+def test_a_run_names_its_report_and_the_server_serves_it_without_scripts(tmp_path):
+    (run_in(tmp_path / "one") / "report.html").write_text("<h1>Report")
+    run_in(tmp_path / "two")
+    with served(tmp_path) as (_, ask):
+        with ask("/api/run?id=two") as answer:
+            assert json.loads(answer.read())["report"] is False
+        with ask("/api/run?id=one") as answer:
+            address = json.loads(answer.read())["report"]
+        with ask(address) as answer:
+            assert (answer.status, answer.read()) == (200, b"<h1>Report")
+            assert "sandbox" in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_check_returns_the_values_of_a_text_that_has_problems(tmp_path):
+    with served(tmp_path) as (_, ask):
+        with ask("/api/check", b"rounds = 0\n[data]\nparties = 4\n") as answer:
+            found = json.loads(answer.read())
+        assert found["problems"]
+        assert found["given"] == {"rounds": 0, "data": {"parties": 4}}
+        with ask("/api/check", b"rounds = \n") as answer:
+            assert json.loads(answer.read())["given"] == {}

@@ -280,3 +280,89 @@ def test_stamps_change_with_what_is_shown(tmp_path, monkeypatch):
     # What was written long ago is shown as something else, without a change of any file.
     monkeypatch.setattr(run_folders, "QUIET", 0.0)
     assert run_folders.read_stamps(tmp_path) != now
+
+
+# --- verdicts, reports, tags and names -------------------------------------------------------------------------------
+
+
+def test_the_verdict_is_read_from_the_audit_and_missing_without_one(tmp_path):
+    folder = run_in(tmp_path, "one")
+    assert run_folders.summarize_run("one", folder)["verdict"] == {"code": "", "heading": "", "exposed": False}
+    audit = {
+        "heading": "Exposed",
+        "verdict": "Exposed. p0 …",
+        "verdict_code": "exposed",
+        "exposed": True,
+        "assumed": ["a"],
+    }
+    (folder / "audit.json").write_text(json.dumps(audit))
+    assert run_folders.summarize_run("one", folder)["verdict"] == {
+        "code": "exposed",
+        "heading": "Exposed",
+        "exposed": True,
+    }
+    assert run_folders.describe_run("one", folder)["audit"].assumed == ["a"]
+    (folder / "audit.json").write_text(json.dumps({"says": "too long", "verdict_code": "not_audited"}))
+    assert run_folders.summarize_run("one", folder)["verdict"]["heading"] == "Not audited"
+
+
+def test_tags_are_written_read_and_checked(tmp_path):
+    folder = run_in(tmp_path, "one")
+    assert run_folders.read_tags(folder) == []
+    run_folders.write_tags(folder, [" board ", "pilot", "board", ""])
+    assert run_folders.read_tags(folder) == ["board", "pilot"]
+    assert run_folders.summarize_run("one", folder)["tags"] == ["board", "pilot"]
+    for wrong in (["x" * 31], ["a\nb"], ["a,b"], [str(number) for number in range(9)]):
+        with pytest.raises(ConfigError):
+            run_folders.write_tags(folder, wrong)
+    assert run_folders.read_tags(folder) == ["board", "pilot"]
+
+
+def test_tags_are_only_written_to_runs_and_never_through_a_link(tmp_path):
+    outside = tmp_path / "outside.json"
+    outside.write_text("[]")
+    folder = run_in(tmp_path, "one")
+    (folder / "tags.json").symlink_to(outside)
+    assert run_folders.read_tags(folder) == []
+    run_folders.write_tags(folder, ["board"])
+    assert outside.read_text() == "[]"
+    assert run_folders.read_tags(folder) == ["board"]
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(ConfigError, match="is no run"):
+        run_folders.write_tags(tmp_path / "plain", ["board"])
+
+
+def test_what_others_wrote_as_tags_is_shown_only_if_it_could_be_tags(tmp_path):
+    folder = run_in(tmp_path, "one")
+    for text in ("{", '{"a": 1}', '["x", 1]', '["a\\u0000b"]', json.dumps(["x" * 1000])):
+        (folder / "tags.json").write_text(text)
+        assert run_folders.read_tags(folder) == []
+
+
+def test_a_report_is_a_plain_file_of_the_run(tmp_path):
+    folder = run_in(tmp_path, "one")
+    assert run_folders.read_report(folder) is None
+    assert not run_folders.summarize_run("one", folder)["report"]
+    (folder / "report.html").write_text("<h1>")
+    assert run_folders.read_report(folder) == b"<h1>"
+    assert run_folders.summarize_run("one", folder)["report"]
+    (folder / "report.html").unlink()
+    (folder / "report.html").symlink_to(tmp_path / "one" / "scenario.json")
+    assert run_folders.read_report(folder) is None
+
+
+def test_parties_have_real_names_if_there_is_one_for_each(tmp_path):
+    folder = run_in(tmp_path, "one")
+    for text, labels in (
+        ('["a", "b", "c", "d"]', {"p0": "a", "p1": "b", "p2": "c", "p3": "d"}),
+        ('["a", "b"]', {}),
+        ("{", {}),
+    ):
+        (folder / "parties.json").write_text(text)
+        assert run_folders.describe_run("one", folder)["labels"] == labels
+
+
+def test_values_of_a_text_are_known_while_it_has_problems():
+    text = 'rounds = 0\nwhen = 2020-01-01\nprotocol = "secagg"\n[data]\nparties = 3\nlist = [1]\n'
+    assert run_folders.parse_toml(text) == {"rounds": 0, "protocol": "secagg", "data": {"parties": 3}}
+    assert run_folders.parse_toml("rounds = ") == {}

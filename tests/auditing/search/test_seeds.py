@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from support.printed_errors import read_errors
 from tacit.app.cli.main import app
 from tacit.app.terminal import progress
 from tacit.auditing import auditor
@@ -47,8 +48,8 @@ def refused(*arguments):
     done = CliRunner().invoke(app, [str(each) for each in arguments])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error[config]: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    [problem] = read_errors(done.stderr)
+    return problem
 
 
 # --- other luck ----------------------------------------------------------------------------------------------------
@@ -243,15 +244,16 @@ def test_numbers_that_cannot_be_computed_with_are_one_line(monkeypatch, error):
 
     monkeypatch.setattr(auditor.Auditor, "_of_everything", fail)
     told = refused("audit", "secagg", "--parties", 4, "--coalition", "server", "--json", "--fail-if-exposed")
-    assert f"({type(error).__name__}: {error}); use settings, drift, noise and prior that are closer" in told
+    assert f"({type(error).__name__}: {error}); try: use settings, drift, noise and prior that are closer" in told
 
 
 @pytest.mark.parametrize(("count", "dropout"), [(20, 0.95), (3, 1), (1, 1)])
 def test_rounds_without_an_average_are_nothing_to_look_at(count, dropout):
     asks = ("audit", "secagg", "--parties", 6, "--coalition", "server", "--rounds", count, "--dropout", dropout)
     told = refused(*asks, "--json")
-    assert "with an average, so there is nothing to look at; use a smaller dropout" in told
-    with pytest.raises(ConfigError, match="nothing to look at"):
+    assert "with an average, so there is nothing to analyse" in told
+    assert "; try: use a smaller dropout" in told
+    with pytest.raises(ConfigError, match="nothing to analyse"):
         tacit.audit("secagg", parties=6, coalition=["server"], rounds=count, dropout=dropout)
 
 

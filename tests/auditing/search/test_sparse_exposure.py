@@ -254,7 +254,7 @@ def test_the_report_has_the_numbers_as_data_and_in_words():
 def test_vectors_of_another_length_than_the_model_are_refused():
     question = {"parties": 4, "coalition": ["p0"], "share": 0.5, "sparsifier": "topk", "masking": 1}
     vectors = [np.ones(8)] * 4
-    with pytest.raises(tacit.ConfigError, match="8 entries, but models have length=9; give vectors"):
+    with pytest.raises(tacit.ConfigError, match="8 entries, but models have length=9; try: give vectors"):
         tacit.audit("cesar", vectors=vectors, length=9, **question)
     assert tacit.audit("cesar", vectors=vectors, **question).sparse.length == 8
     assert tacit.audit("cesar", vectors=vectors, length=8, **question).sparse.length == 8

@@ -171,7 +171,7 @@ def test_an_average_that_was_changed_is_not_trained_on(tmp_path, caplog):
     storage["average"] = flipped(storage["average"], 20)
     first, *others = grid.send_and_receive(asked(fleet, ENTRIES, 1, "evaluate"))
     assert first.error.reason == "journal"
-    assert "was changed; take part in a new run" in caplog.text
+    assert "was changed; try: take part in a new run" in caplog.text
     assert not any(answer.has_error() for answer in others)
 
 

@@ -188,7 +188,7 @@ def test_more_chunks_than_samples_are_refused(chunks):
 
 
 def test_more_parties_than_owners_are_refused():
-    with pytest.raises(ConfigError, match="3 owners cannot be 4 parties; take at most 3"):
+    with pytest.raises(ConfigError, match="3 owners cannot be 4 parties; try: take at most 3"):
         by_owner(np.array([1, 1, 2, 2, 3]), 4, rng())
 
 
@@ -209,7 +209,7 @@ def test_all_that_is_wrong_with_a_split_from_elsewhere_is_told():
     with pytest.raises(ConfigError) as caught:
         check_split([[0, 1], [], [1, 9], [-2]], 5)
     assert caught.value.problems == (
-        "party 1 has no samples; give it some, or take fewer parties",
+        "party 1 has no samples; try: give it some, or take fewer parties",
         "party 2 has sample 9, but they are numbered 0 to 4",
         "party 3 has sample -2, but they are numbered 0 to 4",
         "sample 1 is given out twice; each sample can be at one party only",

@@ -451,7 +451,7 @@ def test_numbers_of_any_width_become_float32():
         ("gru", images(4, 4), {}, "gru learns text"),
         ("gru", text(), {"hidden": -3}, "cannot be made"),
         ("lenet", images(8, 8), {}, "16 × 16 or more, and those of pictures are 8 × 8"),
-        ("resnet-18", features(classes=2), {}, "tells images apart"),
+        ("resnet-18", features(classes=2), {}, "classifies images"),
         (nn.Linear(15, 10), images(4, 4), {}, r"cannot take samples of shape \(1, 4, 4\) of pictures"),
         (nn.Sequential(nn.Flatten(), nn.Linear(16, 9)), images(4, 4), {}, r"returns \(9,\).*\(10,\) is needed"),
         (nn.Flatten(), images(4, 4), {}, "nothing to train"),

@@ -214,7 +214,7 @@ class TestFolder:
 
     def test_it_does_not_go_on_without_its_key_with_other_data_or_with_a_ledger_that_knows_less(self, tmp_path):
         data, other = self.cut_off(tmp_path)
-        with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; begin a new run"):
+        with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; try: begin a new run"):
             train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()

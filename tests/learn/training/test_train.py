@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -248,3 +249,22 @@ class TestPrivacy:
         spent = (tmp_path / "ledger.json").read_bytes()
         assert tacit.train(scenario, folder=tmp_path, resume=True).history == run.history
         assert (tmp_path / "ledger.json").read_bytes() == spent
+
+
+def test_a_run_on_a_folder_of_samples_keeps_the_names_of_the_files(tmp_path):
+    (tmp_path / "samples").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("south", "harbour", "north"):
+        x = rng.normal(size=(20, 3)).astype(np.float32)
+        np.savez(tmp_path / "samples" / f"{name}.npz", x=x, y=(x[:, 0] > 0).astype(np.int64))
+    data = {"folder": str(tmp_path / "samples"), "parties": 3}
+    for parties, names in ((3, ("harbour", "north", "south")), (2, None)):
+        given = {"rounds": 1, "data": {**data, "parties": parties}, "protocol": "local"}
+        assert assemble_run(Scenario.of(given)).name_owners() == names
+    run = tacit.train(Scenario.of({"rounds": 1, "data": data, "protocol": "local"}), folder=tmp_path / "out")
+    assert msgspec.json.decode((run.folder / "parties.json").read_bytes()) == ["harbour", "north", "south"]
+
+
+def test_a_named_data_set_names_no_parties(tmp_path):
+    run = tacit.train(Scenario.of({**SMALL, "rounds": 1, "protocol": "local"}), folder=tmp_path / "out")
+    assert not (run.folder / "parties.json").exists()

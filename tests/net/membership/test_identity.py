@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError, UnsafePath
+from tacit.core.errors import ConfigError, ErrorText, UnsafePath
 from tacit.core.suite import SERVER, Secret
 from tacit.crypto.certificates import certificate_pem
 from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
@@ -76,7 +76,11 @@ def test_only_its_owner_can_read_it_whatever_the_umask(tmp_path, umask):
 
 def test_keys_are_never_overwritten(file):
     before = file.read_bytes()
-    with pytest.raises(ConfigError, match=r"a\.identity is there already, and keys are never overwritten; move it"):
+    with pytest.raises(
+        ConfigError,
+        match=r"a\.identity exists already, and keys are never overwritten; try: "
+        "move it",
+    ):
         made(seed=1).create(file)
     assert file.read_bytes() == before
     assert [each.name for each in file.parent.iterdir()] == ["a.identity"]
@@ -84,7 +88,7 @@ def test_keys_are_never_overwritten(file):
 
 def test_a_name_that_leads_nowhere_is_not_written_through(tmp_path):
     (tmp_path / "a.identity").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         made().create(tmp_path / "a.identity")
     assert not (tmp_path / "elsewhere").exists()
 
@@ -106,7 +110,7 @@ def test_what_others_can_read_is_refused_until_the_command_is_run(tmp_path, mode
     made().create(path)
     path.chmod(mode)
     problem = refused(Credentials.load, path)
-    command = problem.partition("run: ")[2]
+    command = ErrorText.parse(problem).remedy
     assert command == f"chmod 600 '{path}'"
     subprocess.run(command, shell=True, check=True)  # noqa: S602 (what we tell people to run)
     assert Credentials.load(path) == made()
@@ -114,7 +118,7 @@ def test_what_others_can_read_is_refused_until_the_command_is_run(tmp_path, mode
 
 def test_a_link_to_it_is_refused_and_what_it_leads_to_is_not(file, tmp_path):
     (tmp_path / "link").symlink_to(file)
-    assert "is a symbolic link, which may lead to files of others; give the path" in refused(
+    assert "is a symbolic link, which may lead to files of others; try: give the path" in refused(
         Credentials.load, tmp_path / "link"
     )
     assert Credentials.load((tmp_path / "link").resolve()) == made()
@@ -225,7 +229,7 @@ def test_what_is_not_ours_to_read_is_refused(file, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "open", denied)
-    assert "is not ours to read; run this as the user" in refused(Credentials.load, file)
+    assert "cannot be read by this user; try: run this as its owner" in refused(Credentials.load, file)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
@@ -247,7 +251,7 @@ def test_what_was_cut_short_is_refused_with_what_to_do(file, lines):
     file.write_text("".join(text[:lines]), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         Credentials.load(file)
-    assert all("is missing; restore the file" in problem for problem in caught.value.problems)
+    assert all("is missing; try: restore the file" in problem for problem in caught.value.problems)
 
 
 # --- secrets -------------------------------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ def test_nothing_of_one_card_fits_another(card, field):
     mixed = msgspec.structs.replace(Card.load(card), **{field: getattr(other, field)})
     mixed.save(card)
     whose = "b" if field == "name" else "a"
-    assert f"the card of {whose} is not as {whose} signed it; ask {whose} for its card again" in refused(
+    assert f"the card of {whose} is not as {whose} signed it; try: ask {whose} for its card again" in refused(
         Card.load, card
     )
 
@@ -346,7 +350,7 @@ def test_who_signs_a_card_with_somebody_elses_certificate_is_found_out(card):
 @pytest.mark.parametrize("key", [bytes(32), b"", bytes(31), b"\x01" + bytes(31)])
 def test_a_key_that_nobody_can_use_is_told(card, key):
     msgspec.structs.replace(Card.load(card), channel_key=key).save(card)
-    assert "the keys of a cannot be used; ask a for its card again" in refused(Card.load, card)
+    assert "the keys of a cannot be used; try: ask a for its card again" in refused(Card.load, card)
 
 
 def test_an_unreadable_key_is_told_with_its_line(card):
@@ -359,13 +363,13 @@ def test_an_unreadable_key_is_told_with_its_line(card):
 
 def test_an_identity_is_no_card_and_its_owner_is_warned(file):
     problem = refused(Card.load, file)
-    assert "has secret keys in it, which nobody else may have" in problem
+    assert "contains secret keys, which must stay with their party" in problem
     assert "make new keys: tacit keygen" in problem
 
 
 def test_a_private_key_is_no_card(tmp_path):
     (tmp_path / "a.card").write_bytes(made().key_pem.reveal())
-    assert "has secret keys in it" in refused(Card.load, tmp_path / "a.card")
+    assert "contains secret keys" in refused(Card.load, tmp_path / "a.card")
 
 
 @pytest.mark.parametrize("field", ["verify_key", "channel_key"])
@@ -558,6 +562,6 @@ def test_no_member_can_issue_a_certificate_in_anothers_name(service):
 def test_the_key_of_another_certificate_is_noticed(tmp_path):
     mine = made()
     Credentials(mine.identity, made("b").tls, mine.certificate).create(tmp_path / "a.identity")
-    assert "its keys do not belong together" in refused(Credentials.load, tmp_path / "a.identity")
+    assert "its keys do not match" in refused(Credentials.load, tmp_path / "a.identity")
     Credentials(mine.identity, Secret(bytes(32)), mine.certificate).create(Path(tmp_path / "b.identity"))
-    assert "its keys do not belong together" in refused(Credentials.load, tmp_path / "b.identity")
+    assert "its keys do not match" in refused(Credentials.load, tmp_path / "b.identity")

@@ -145,7 +145,7 @@ def test_changes_that_are_none_are_told():
     for change, said in (
         (
             lambda: made.add_party(rotated("a"), FRESH),
-            "a is on the roster already; to change its card, run: tacit roster",
+            "a is on the roster already; try: tacit roster replace",
         ),
         (lambda: made.remove_party("d", FRESH), "d is not on the roster"),
         (lambda: made.replace_card(CARDS["d"], FRESH), "d is not on the roster"),
@@ -189,7 +189,7 @@ def test_a_roster_is_written_whole_or_not_at_all(path, monkeypatch):
 def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
     roster().save(path)
     rewritten(path, CARDS["b"].address, "elsewhere.example:1")
-    assert "the card of b is not as b signed it; ask b for its card again" in told(RosterFile.draft, path)[0]
+    assert "the card of b is not as b signed it; try: ask b for its card again" in told(RosterFile.draft, path)[0]
     RosterFile.draft(path, "b").replace_card(CARDS["b"], FRESH).save(path)
     assert RosterFile.load(path).address_of("b") == CARDS["b"].address
 
@@ -214,9 +214,9 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
         ("clip = 32.0", "bits = 17", "bits"),
         ("clip = 32.0", "threshold = 9", "threshold=9"),
         ("clip = 32.0", "clip = -1.0", "clip"),
-        ('nonce = "', 'nonce = "x', "the nonce must be 32 digits of hex; run: tacit roster renew"),
+        ('nonce = "', 'nonce = "x', "the nonce must be 32 digits of hex; try: tacit roster renew"),
         ('address = "localhost:7401"', 'adress = "localhost:7401"', "there is no parties[1].adress; did you mean"),
-        ('address = "localhost:7401"', 'address = "localhost"', "'localhost' is no address: write it as host:port"),
+        ('address = "localhost:7401"', 'address = "localhost"', "'localhost' is no address; try: host:port"),
         ('address = "localhost:7401"', "address = 7401", "parties[1].address = 7401: expected text"),
         ('name = "b"', 'name = "c"', "the card of c is not as c signed it"),
         ('name = "b"', 'name = "b\\n"', "'b\\n' is no name"),
@@ -317,19 +317,19 @@ def test_nobody_is_there_twice(path):
     entry = text[text.index("[[parties]]") : text.index("[[parties]]", text.index("[[parties]]") + 1)]
     path.write_text(f"{text}\n{entry}", encoding="utf-8")
     line = text.count("\n") + 3
-    assert told(RosterFile.load, path) == [f"{path}, line {line}: 'a' is there twice; leave one of them out"]
+    assert told(RosterFile.load, path) == [f"{path}, line {line}: 'a' is there twice; try: leave one of them out"]
 
 
 def test_a_server_is_where_the_protocol_has_one_and_nowhere_else(path):
     roster(names=NAMES[:3]).save(path)
     assert told(RosterFile.load, path) == [
-        f"{path}: secagg needs a server; add the card of one (tacit keygen server)",
+        f"{path}: secagg needs a server; try: add the card of one (tacit keygen server)",
     ]
     with pytest.raises(ConfigError, match="gossip has no server"):
         roster("gossip")
     roster().save(path)
     rewritten(path, '"secagg"', '"gossip"')
-    assert "gossip has no server; leave it out (tacit roster remove)" in told(RosterFile.draft, path)[0]
+    assert "gossip has no server; try: leave it out (tacit roster remove)" in told(RosterFile.draft, path)[0]
     RosterFile.draft(path, SERVER).remove_party(SERVER, FRESH).save(path)
     assert RosterFile.load(path).names == NAMES[:3]
 
@@ -350,7 +350,7 @@ def test_settings_that_leak_are_refused(path):
     roster("admm", NAMES, masked=False, group_size=2, iterations=5).save(path)
     with pytest.raises(LeakRefused):
         RosterFile.load(path)
-    assert "allow_leaks" in RosterFile.draft(path).missing()[0]
+    assert "this pattern protects" in RosterFile.draft(path).missing()[0]
 
 
 # --- is that me? ---------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def test_an_identity_that_is_not_on_the_roster_is_told_what_to_do():
     with pytest.raises(ConfigError) as caught:
         roster().check(KEYS["d"])
     assert caught.value.problems == (
-        "d is not on the roster of three hospitals; have whoever keeps it add the card, and take the new "
+        "d is not on the roster of three hospitals; try: ask its keeper to add the card, and take the new "
         "federation.toml",
     )
 

@@ -142,7 +142,7 @@ def test_numbers_that_would_take_all_memory_are_refused_before_it_is_taken(path,
 
 
 def test_it_is_not_taken_for_a_card(path):
-    with pytest.raises(ConfigError, match="has secret keys in it"):
+    with pytest.raises(ConfigError, match="contains secret keys"):
         Card.load(path)
 
 

@@ -126,10 +126,10 @@ def test_an_ending_is_kept_until_the_next_round_has_begun_and_its_average_until_
 def test_a_number_is_begun_once(tmp_path):
     desk = begun(tmp_path / "p1")
     first = desk.journal
-    with pytest.raises(ConfigError, match="round 1 is under way; finish it, or give it up, before the next"):
+    with pytest.raises(ConfigError, match="round 1 is under way; try: finish it, or give it up, before the next"):
         desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
     desk.store.give_up(1, state_after(desk, 1))
-    with pytest.raises(ConfigError, match="round 1 is used up, for 1 was begun; begin a later one"):
+    with pytest.raises(ConfigError, match="round 1 is used up, for 1 was begun; try: begin a later one"):
         desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
     with pytest.raises(ConfigError, match="round 1 is not under way; 1 was begun last"):
         desk.store.give_up(1, state_after(desk, 1))
@@ -156,7 +156,7 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
             store.record(record.read()[-1])
         with pytest.raises(ConfigError, match="not how a round of p1 begins"):
             store.begin(record.read()[-1], None, 3)
-    with pytest.raises(ConfigError, match="was closed; open it again"):
+    with pytest.raises(ConfigError, match="was closed; try: open it again"):
         store.first_seen(bytes(32), "p2", b"1")
 
 
@@ -198,7 +198,7 @@ def test_a_new_session_goes_on_where_records_are_damaged(tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with (
         RoundStore(tmp_path / "p1", "p1", "test") as store,
-        pytest.raises(JournalError, match="are not those of round 1; restore them, or begin a new session: tacit"),
+        pytest.raises(JournalError, match="are not those of round 1; try: restore them, or begin a new session: tacit"),
     ):
         store.load(desk.session)
     other = Desk(tmp_path / "p1", elsewhere(place))
@@ -231,7 +231,7 @@ def test_a_bit_of_a_peer_that_was_seen_is_noticed(tmp_path):
         changed = bytearray(whole)
         changed[row + bit // 8] ^= 1 << bit % 8
         (folder / INDEX_FILE).write_bytes(changed)
-        with pytest.raises(JournalError, match=r"cannot be used .*; move the folder away") as refused:
+        with pytest.raises(JournalError, match=r"cannot be used .*; try: move the folder away") as refused:
             RoundStore(folder, "p1", "test")
         assert "\n" not in str(refused.value)
     (folder / INDEX_FILE).write_bytes(whole)
@@ -300,7 +300,7 @@ def test_one_process_at_a_time(tmp_path):
     child = multiprocessing.get_context("forkserver").Process(target=_open_and_wait, args=(tmp_path / "p1", there))
     child.start()
     number = here.recv()
-    with pytest.raises(ConfigError, match=f"is in use by process {number}; end that first"):
+    with pytest.raises(ConfigError, match=f"is in use by process {number}; try: end that first"):
         RoundStore(tmp_path / "p1", "p1", "test")
     os.kill(number, signal.SIGKILL)
     child.join()
@@ -537,7 +537,7 @@ def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
         desk = begun(place)
         later = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
         monkeypatch.setattr(StoreIndex, "_commit", failing)
-        with pytest.raises(TransportError, match=r"disk I/O error\); see to the disk, and restart"):
+        with pytest.raises(TransportError, match=r"disk I/O error\); try: check the disk, and restart"):
             desk.store.record(later)
         monkeypatch.setattr(StoreIndex, "_commit", honest)
         desk.store.close()

@@ -300,7 +300,7 @@ def test_older_records_are_refused_in_mid_round(quick):
             put(quick / "again", {**copy, "records": older["records"]})
             with (
                 RoundStore(quick / "again", "p1", "test") as store,
-                pytest.raises(JournalError, match=r"not those of round \d; restore them, or begin a new session"),
+                pytest.raises(JournalError, match=r"not those of round \d; try: restore them, or begin a new session"),
             ):
                 store.load(agreement.session)
 
@@ -312,7 +312,7 @@ def test_an_older_book_is_refused_in_every_session(quick):
     for session in (agreement.session, bytes(32)):
         with (
             RoundStore(quick / "again", "p1", "test") as store,
-            pytest.raises(JournalError, match=r"older copy, from before round 2 was over\); move the folder away"),
+            pytest.raises(JournalError, match=r"older copy, from before round 2 was over\); try: move the folder away"),
         ):
             store.load(session)
 
@@ -328,7 +328,11 @@ def test_a_book_of_any_time_is_refused_without_the_records(left, quick):
             if left == "empty files":
                 (quick / "again" / name).touch()
         for _ in range(2):
-            with pytest.raises(JournalError, match=r"its logs are gone, .*\); move the folder away, and begin a new"):
+            with pytest.raises(
+                JournalError,
+                match=r"its logs are gone, .*\); try: "
+                "move the folder away, and begin a new",
+            ):
                 RoundStore(quick / "again", "p1", "test")
 
 

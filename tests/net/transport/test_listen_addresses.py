@@ -86,7 +86,8 @@ def test_a_port_that_is_taken_in_one_family_is_refused(taken, asked, named, tmp_
         asyncio.run(run())
     (problem,) = refused.value.problems
     assert problem == (
-        f"p0 cannot listen at {asked}:{port}: {named}:{port} is taken by another process; end that, or use another one"
+        f"p0 cannot listen at {asked}:{port}: {named}:{port} is taken by another process; try: "
+        "end that, or use another one"
     )
 
 
@@ -186,6 +187,6 @@ def test_a_port_that_is_not_allowed_is_one_line(monkeypatch):
 
     monkeypatch.setattr(listen_addresses.socket, "socket", Refusing)
     with pytest.raises(
-        ConfigError, match=r"this user may not listen at 127.0.0.1:80; use another one, with a port from"
+        ConfigError, match=r"this user may not listen at 127.0.0.1:80; try: use another one, with a port from"
     ):
         found_for("127.0.0.1:80")

@@ -167,7 +167,7 @@ def test_a_gathering_ends_with_the_phase_and_names_the_missing():
     error = simulation.endings["p0"].error
     assert isinstance(error, NotEnough)
     assert (error.have, error.need, error.missing) == (1, 2, {"p2": Drop.SILENT})
-    assert str(error) == "Ping: 1 of at least 2; missing: p2 (silent)"
+    assert str(error) == "round 1 aborted: 1 of 2 parties delivered Ping, 2 needed; timed out: p2"
     assert simulation.rounds["p0"].link.dropped == {"p2": Drop.SILENT}
     assert simulation.clock == PHASE
 

@@ -12,10 +12,10 @@ from tacit.app.cli.command_table import COMMANDS, LEAKS
 from tacit.app.cli.options import (
     AsJson,
     Choice,
-    Debug,
     Picture,
     ReportFile,
     Settings,
+    Verbose,
     attack_names,
     check_at_least,
     examples,
@@ -57,35 +57,34 @@ FlowerFolder = Annotated[
 CoalitionNames = Annotated[
     list[str] | None,
     Choice(
-        help="Who colludes, such as server,p0. Each party alone, and the server, unless set.",
+        help="Who colludes, such as server,p0 (default: each party alone, and the server alone).",
     ),
 ]
 CoalitionSize = Annotated[
     int | None,
-    Choice(help="Audit all coalitions of this size instead, and the server with one party fewer."),
+    Choice(help="Audit all coalitions of this size, where the server counts as one member."),
 ]
 DriftName = Annotated[
     str,
     Choice(
         metavar="DRIFT",
         help="static: every party has the same vector in every round, the worst case; free: new ones; or by how much "
-        "an entry changes a round. static unless set.",
+        "an entry changes a round (default: static).",
     ),
 ]
 NoiseDeviation = Annotated[
-    float, Choice(help="The standard deviation of the noise that everybody adds to an entry; 0 unless set.")
+    float, Choice(help="Standard deviation of the noise that each party adds to each entry (default: 0).")
 ]
 PriorDeviation = Annotated[
-    float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
+    float | None,
+    Choice(help="Standard deviation of the adversary's prior for an entry (default: uniform up to the clip)."),
 ]
 VectorLength = Annotated[
-    int | None, Choice(help="How long vectors are, if parties select entries of them; 100000 unless set.")
+    int | None, Choice(help="Length of the vectors, for protocols that send some entries only (default: 100000).")
 ]
-OpenLinks = Annotated[
-    bool, Choice("--open-links", help="Ask what an eavesdropper would learn if links were not sealed.")
-]
+OpenLinks = Annotated[bool, Choice("--open-links", help="Audit an eavesdropper on links without encryption.")]
 FailIfExposed = Annotated[
-    bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only in the worst case.")
+    bool, Choice("--fail-if-exposed", help="Exit with code 1 if a vector is exposed, even if only in the worst case.")
 ]
 
 
@@ -102,12 +101,12 @@ def audit(
     context: typer.Context,
     protocol: ProtocolName = None,
     flower: FlowerFolder = None,
-    parties: Annotated[int | None, Choice(help="How many take part; 9 unless set.")] = None,
+    parties: Annotated[int | None, Choice(help="Number of parties (default: 9).")] = None,
     coalition: CoalitionNames = None,
     coalition_size: CoalitionSize = None,
-    rounds: Annotated[int | None, Choice(help="Rounds that they observe; 1 unless set.")] = None,
+    rounds: Annotated[int | None, Choice(help="Number of rounds that the adversary observes (default: 1).")] = None,
     drift: DriftName = "static",
-    dropout: Annotated[float, Choice(help="Probability that a party misses a round; 0 unless set.")] = 0.0,
+    dropout: Annotated[float, Choice(help="Probability that a party misses a round (default: 0).")] = 0.0,
     noise: NoiseDeviation = 0.0,
     prior: PriorDeviation = None,
     length: VectorLength = None,
@@ -117,9 +116,9 @@ def audit(
     picture: Picture = None,
     report: ReportFile = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.
+    """Compute whose vectors a coalition can recover, and check it on a real transcript.
 
     Args:
         context: the call, to find out which options were given.
@@ -140,9 +139,9 @@ def audit(
         picture: file to draw the result into.
         report: file to write a report to.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     pictures.check(picture)
     html_reports.check_path(report)
     check_at_least(2, parties=parties)
@@ -262,18 +261,22 @@ def _refuse(summary: Summary, wanted: bool) -> None:
     rich_help_panel=LEAKS,
 )
 def plan(
-    parties: Annotated[int, typer.Argument(help="How many want to average.")],
-    coalition_size: Annotated[int, Choice(help="How many of them, or with the server, may collude; 1 unless set.")] = 1,
-    rounds: Annotated[int, Choice(help="How often they average; 10 unless set.")] = 10,
-    dropout: Annotated[float, Choice(help="Probability that a party misses a round; 0.05 unless set.")] = 0.05,
-    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
-    epsilon: Annotated[float, Choice(help="ε of differential privacy, if noise is to be added; 1 unless set.")] = 1.0,
-    delta: Annotated[float, Choice(help="and δ; 0.00001 unless set.")] = 1e-5,
+    parties: Annotated[int, typer.Argument(help="Number of parties.")],
+    coalition_size: Annotated[
+        int, Choice(help="Number of colluding parties, the server counted as one (default: 1).")
+    ] = 1,
+    rounds: Annotated[int, Choice(help="Number of rounds (default: 10).")] = 10,
+    dropout: Annotated[float, Choice(help="Probability that a party misses a round (default: 0.05).")] = 0.05,
+    entries: Annotated[int, Choice(help="Length of the vectors (default: 100000).")] = 100_000,
+    epsilon: Annotated[
+        float, Choice(help="ε of differential privacy that the noise column is for (default: 1).")
+    ] = 1.0,
+    delta: Annotated[float, Choice(help="δ of differential privacy (default: 0.00001).")] = 1e-5,
     picture: Picture = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Propose protocols and settings, with what they cost and what the audit says of each.
+    """Propose protocols and settings, each with its cost and the audit's verdict.
 
     Args:
         parties: how many average.
@@ -285,9 +288,9 @@ def plan(
         delta: δ of differential privacy.
         picture: file to draw the costs into.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     pictures.check(picture)
     if parties < FEWEST:
         raise ConfigError(
@@ -318,17 +321,19 @@ def attack(
     name: Annotated[
         str | None,
         typer.Argument(
-            help=f"The attack: {', '.join(ATTACKS)}. All are listed unless set.", autocompletion=attack_names
+            help=f"The attack: {', '.join(ATTACKS)}. Without it, all are listed.", autocompletion=attack_names
         ),
     ] = None,
-    full: Annotated[bool, Choice("--full", help="The whole experiment, which takes minutes, not seconds.")] = False,
-    seed: Annotated[int, Choice(help="Same seed, same result; 0 unless set.")] = 0,
+    full: Annotated[
+        bool, Choice("--full", help="Run the whole experiment, which takes minutes instead of seconds.")
+    ] = False,
+    seed: Annotated[int, Choice(help="Seed of all random choices (default: 0).")] = 0,
     picture: Picture = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Attack protocols, beside targets on which the attack must win, and ones on which it must not."""
-    del debug
+    """Run an attack on protocols, and on targets that it must break and must not break."""
+    del verbose
     pictures.check(picture)
     if name is None:
         listed = list(ATTACKS.values())

@@ -13,7 +13,7 @@ from rich.text import Text
 from tacit import __version__
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Choice, Debug, check_at_least, examples, protocol_names
+from tacit.app.cli.options import AsJson, Choice, Verbose, check_at_least, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import make_table
 from tacit.app.terminal.progress import show_progress
@@ -81,21 +81,21 @@ def measure_rounds(
     rich_help_panel=OVERVIEW,
 )
 def bench(
-    parties: Annotated[int, Choice(help="How many average; 8 unless set.")] = 8,
-    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
-    repeat: Annotated[int, Choice(help="How many rounds to take the fastest of; 3 unless set.")] = 3,
+    parties: Annotated[int, Choice(help="Number of parties (default: 8).")] = 8,
+    entries: Annotated[int, Choice(help="Length of the vectors (default: 100000).")] = 100_000,
+    repeat: Annotated[int, Choice(help="Number of measured rounds, of which the fastest counts (default: 3).")] = 3,
     protocol: Annotated[
         list[str] | None,
         Choice(
-            help="A protocol and its settings, such as 'secagg bits=16'; may be given several times. All unless set.",
+            help="A protocol and its settings, such as 'secagg bits=16'. May be repeated (default: all).",
             autocompletion=protocol_names,
         ),
     ] = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Measure how long a round takes on this machine, by every protocol, beside plain averaging."""
-    del debug
+    """Measure how long a round of each protocol takes on this machine."""
+    del verbose
     check_at_least(FEWEST, parties=parties)
     check_at_least(1, entries=entries, repeat=repeat)
     if protocol:

@@ -29,85 +29,83 @@ COMMANDS = {
     "demo": CommandEntry(
         "cli.demo_command",
         LEARNING,
-        "Learn to read digits together, and see what a server, and three protocols, give away.",
+        "Train a digit classifier among nine parties, and show what a server and three protocols expose.",
     ),
     "train": CommandEntry(
         "cli.learning_commands",
         LEARNING,
-        "Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder.",
+        "Train a scenario, and write accuracy, bytes, privacy spent and the audit to a folder.",
     ),
     "compare": CommandEntry(
         "cli.learning_commands",
         LEARNING,
-        "Learn the same with several protocols: how well, at what cost, and who could learn whose model.",
+        "Train one scenario with several protocols, and compare accuracy, cost and exposure.",
     ),
     "reproduce": CommandEntry(
         "cli.learning_commands",
         LEARNING,
-        "Run a table or figure of a paper again, with the paper's figures beside ours.",
+        "Reproduce a table or figure of a paper, with the paper's numbers beside ours.",
     ),
     "audit": CommandEntry(
         "cli.audit_commands",
         LEAKS,
-        "Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.",
+        "Compute whose vectors a coalition can recover, and check it on a real transcript.",
     ),
     "plan": CommandEntry(
         "cli.audit_commands",
         LEAKS,
-        "Propose protocols and settings, with what they cost and what the audit says of each.",
+        "Propose protocols and settings, each with its cost and the audit's verdict.",
     ),
     "attack": CommandEntry(
         "cli.audit_commands",
         LEAKS,
-        "Attack protocols, beside targets on which the attack must win, and ones on which it must not.",
+        "Run an attack on protocols, and on targets that it must break and must not break.",
     ),
     "keygen": CommandEntry(
         "cli.roster_commands",
         MACHINES,
-        "Make the keys of a party, which stay with it, and the card of them that others are given.",
+        "Make the secret keys of a party, and the card with its public keys for the others.",
     ),
     "card": CommandEntry(
         "cli.roster_commands",
         MACHINES,
-        "Make the card of an identity again, such as with a new address. The keys stay the same.",
+        "Make a new card for the same keys, for example with a new address.",
     ),
     "roster": CommandEntry(
         "cli.roster_commands",
         MACHINES,
-        "Make and change a roster: who is in a federation, and on what terms.",
+        "Make and change a roster: the parties of a federation, and its settings.",
         attribute="roster",
         group=True,
     ),
     "node": CommandEntry(
         "cli.learning_commands",
         MACHINES,
-        "Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.",
+        "Train as one party of a federation, on samples that stay on this machine. Resumes when started again.",
         attribute="machines",
     ),
     "serve": CommandEntry(
         "cli.node_commands",
         MACHINES,
-        "Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.",
+        "Run the server of a federation. It sums vectors, and sees no single one if they are masked.",
     ),
     "status": CommandEntry(
         "cli.node_commands",
         MACHINES,
-        "Show how far a party is, who is missing and for how long, and how its last round ended.",
+        "Show whether a party is running, who is missing, and how its last round ended.",
     ),
     "ledger": CommandEntry(
         "cli.ledger_command",
         LEAKS,
-        "Show what runs on some data have spent of their privacy, alone and together, and what is left.",
+        "Show the privacy budget of some data: what was spent, and what is left.",
     ),
-    "ui": CommandEntry(
-        "ui.command", None, "Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C."
-    ),
+    "ui": CommandEntry("ui.command", None, "Open a local web page with runs, audits and plans. Ctrl-C stops it."),
     "protocols": CommandEntry(
-        "cli.protocols_command", OVERVIEW, "List the protocols, what each of them gives away, and their settings."
+        "cli.protocols_command", OVERVIEW, "List the protocols, what each exposes, and its settings."
     ),
     "bench": CommandEntry(
         "cli.bench",
         OVERVIEW,
-        "Measure how long a round takes on this machine, by every protocol, beside plain averaging.",
+        "Measure how long a round of each protocol takes on this machine.",
     ),
 }

@@ -92,11 +92,11 @@ class DemoSettings:
         problems = []
         most = len(load_digits().y) - TESTED
         if self.parties < 2:
-            problems.append(f"an average needs at least 2 parties, not {self.parties}; use --parties 9")
+            problems.append(f"an average needs at least 2 parties, not {self.parties}; try: use --parties 9")
         if self.parties > most:
-            problems.append(f"{self.parties} parties cannot share {most} samples; use at most --parties {most}")
+            problems.append(f"{self.parties} parties cannot share {most} samples; try: use at most --parties {most}")
         if self.rounds < 1:
-            problems.append(f"there must be at least 1 round, not {self.rounds}; use --rounds 20")
+            problems.append(f"there must be at least 1 round, not {self.rounds}; try: use --rounds 20")
         if problems:
             raise ConfigError(problems)
         needed = find(BLIND).settings().bind(Parties(self.names)).fewest_present
@@ -112,6 +112,7 @@ class DemoSettings:
         if len(crash) > spare:
             problems.append(
                 f"{len(crash)} of {self.parties} parties cannot crash at once, for {BLIND} needs {needed} to the end; "
+                "try: "
                 f"crash at most {spare}, or use more --parties"
             )
         if problems:
@@ -245,7 +246,7 @@ class DemoRecord:
         """Records the result of a round."""
         outcome = step.outcome
         if outcome is None:
-            raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
+            raise ConfigError(f"too few were left in round {step.number}; try: let fewer crash")
         self.true.append({party: update.vector for party, update in step.updates.items()})
         self.seen.append(read_server_messages(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
@@ -364,7 +365,7 @@ def train_alone(party: Party, classroom: DemoData, rounds: int, tick: Callable[[
 def read_server_messages(outcome: Outcome) -> dict[Party, Vector]:
     """Returns the vectors that the server received in a recorded round, decrypted with its own keys and decoded."""
     if outcome.transcript is None:
-        raise ConfigError("only a recorded round of numbers can be read; use record=True")
+        raise ConfigError("only a recorded round of numbers can be read; try: use record=True")
     ring = outcome.transcript.ring()
     return {
         address.sender: decode_vector(ring, ring.unpack(getattr(message, name)))

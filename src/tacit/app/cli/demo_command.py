@@ -6,7 +6,7 @@ import typer
 
 from tacit.app.cli import demo as demonstration
 from tacit.app.cli.command_table import LEARNING
-from tacit.app.cli.options import AsJson, Choice, Debug, examples
+from tacit.app.cli.options import AsJson, Choice, Verbose, examples
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
 
@@ -19,18 +19,18 @@ app = typer.Typer()
     rich_help_panel=LEARNING,
 )
 def demo(
-    parties: Annotated[int, Choice(help=f"How many learn together; {STANDARD.parties} unless set.")] = STANDARD.parties,
-    rounds: Annotated[int, Choice(help=f"How often they average; {STANDARD.rounds} unless set.")] = STANDARD.rounds,
-    seed: Annotated[int, Choice(help=f"Same seed, same run; {STANDARD.seed} unless set.")] = STANDARD.seed,
+    parties: Annotated[int, Choice(help=f"Number of parties (default: {STANDARD.parties}).")] = STANDARD.parties,
+    rounds: Annotated[int, Choice(help=f"Number of rounds (default: {STANDARD.rounds}).")] = STANDARD.rounds,
+    seed: Annotated[int, Choice(help=f"Seed of all random choices (default: {STANDARD.seed}).")] = STANDARD.seed,
     crash: Annotated[
         list[str] | None,
-        Choice(help="Who crashes in the middle; may be given several times. One party unless set."),
+        Choice(help="A party that crashes halfway. May be repeated (default: one party)."),
     ] = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Learn to read digits together, and see what a server, and three protocols, give away."""
-    del debug
+    """Train a digit classifier among nine parties, and show what a server and three protocols expose."""
+    del verbose
     settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # Raises before a progress bar is shown.
     with show_progress(counted=True) as told:

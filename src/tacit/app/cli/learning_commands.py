@@ -15,8 +15,8 @@ from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
     Choice,
-    Debug,
     Picture,
+    Verbose,
     check_at_least,
     examples,
     protocol_names,
@@ -34,6 +34,9 @@ from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.train import Run
 from tacit.learn.training.train import train as train_scenario
 from tacit.privacy import People
+
+SEEDS = 3
+"""Seeds of a comparison: the fewest that show how much results depend on them."""
 
 app, machines = typer.Typer(), typer.Typer()
 
@@ -53,13 +56,13 @@ def going_on_by(command: str) -> Iterator[None]:
         raise Stopped(f"what is over is kept; to go on, run: {command}") from None
 
 
-Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs unless set.")]
+Folder = Annotated[str | None, Choice(help="Where to write (default: a new folder in runs).")]
 LedgerFile = Annotated[
     str | None,
     Choice(
         "--ledger",
-        help="The file with what these data have spent; ledger.json in their own folder unless set, and in the folder "
-        "of the run for a named public set.",
+        help="The file with the privacy budget of these data (default: ledger.json in their own folder or, for a "
+        "named public data set, in the folder of the run).",
     ),
 ]
 SamePeople = Annotated[
@@ -72,7 +75,7 @@ NewPeople = Annotated[
 
 def _read_people(same: bool, new: bool) -> People | None:
     if same and new:
-        raise ConfigError("--same-people and --new-people exclude each other; give one of the two")
+        raise ConfigError("--same-people and --new-people exclude each other; try: give one of the two")
     return "same" if same else "new" if new else None
 
 
@@ -91,16 +94,16 @@ def train(
         str | None,
         Choice(
             help="A Ray cluster whose actors play parties, as many as the scenario has workers; local starts one here. "
-            "Processes of this machine unless set."
+            "(Default: processes of this machine.)"
         ),
     ] = None,
     ledger: LedgerFile = None,
     same_people: SamePeople = False,
     new_people: NewPeople = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder.
+    """Train a scenario, and write accuracy, bytes, privacy spent and the audit to a folder.
 
     Args:
         scenario: the scenario.
@@ -111,9 +114,9 @@ def train(
         same_people: says that changed data are of the same people.
         new_people: says that all data are of new people.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     wanted = load_scenario(scenario)
     people = _read_people(same_people, new_people)
     target = [f"--{name} {shlex.quote(value)}" for name, value in (("folder", folder), ("ledger", ledger)) if value]
@@ -178,14 +181,14 @@ class _StoppedSoftly(Exception):
     rich_help_panel=MACHINES,
 )
 def node(
-    scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
-    me: Annotated[str, Choice(help="Which party this is.", envvar="TACIT_PARTY")],
+    scenario: Annotated[str, typer.Argument(help="The scenario that all parties train, in TOML or JSON.")],
+    me: Annotated[str, Choice(help="The name of this party.", envvar="TACIT_PARTY")],
     federation: Annotated[
-        str, Choice(help="The roster; federation.toml unless set.", envvar="TACIT_FEDERATION")
+        str, Choice(help="The roster (default: federation.toml).", envvar="TACIT_FEDERATION")
     ] = "federation.toml",
     identity: Identity = None,
     folder: Annotated[
-        str | None, Choice(help="Where to write; NAME.run beside the roster unless set.", envvar="TACIT_FOLDER")
+        str | None, Choice(help="Where to write (default: NAME.run beside the roster).", envvar="TACIT_FOLDER")
     ] = None,
     metrics: MetricsAt = None,
     ledger: LedgerFile = None,
@@ -193,9 +196,9 @@ def node(
     new_people: NewPeople = False,
     log_json: LogJson = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.
+    """Train as one party of a federation, on samples that stay on this machine. Resumes when started again.
 
     Args:
         scenario: the scenario that all train by.
@@ -209,9 +212,9 @@ def node(
         new_people: says that all data are of new people.
         log_json: logs as JSON.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     from tacit.learn.training.node_training import take_part
     from tacit.net.observability.telemetry import log_lines
 
@@ -262,24 +265,28 @@ def node(
 )
 def compare(
     scenario: Annotated[
-        str | None, typer.Argument(help="A scenario, in TOML or JSON; the digits of tacit demo unless set.")
+        str | None, typer.Argument(help="A scenario, in TOML or JSON (default: the digits of tacit demo).")
     ] = None,
     protocol: Annotated[
         list[str] | None,
         Choice(
-            help="A protocol and its settings, such as 'cesar share=0.3'; may be given several times. All unless set.",
+            help="A protocol and its settings, such as 'cesar share=0.3'. May be repeated (default: all).",
             autocompletion=protocol_names,
         ),
     ] = None,
-    rounds: Annotated[int | None, Choice(help="How often they average; as the scenario says unless set.")] = None,
+    rounds: Annotated[int | None, Choice(help="Number of rounds (default: as the scenario says).")] = None,
+    seeds: Annotated[
+        int | None,
+        Choice(help="Number of seeds that each protocol runs with (default: 3; 1 where rounds cost a privacy budget)."),
+    ] = None,
     picture: Picture = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Learn the same with several protocols: how well, at what cost, and who could learn whose model."""
-    del debug
+    """Train one scenario with several protocols, and compare accuracy, cost and exposure."""
+    del verbose
     pictures.check(picture)
-    check_at_least(1, rounds=rounds)
+    check_at_least(1, rounds=rounds, seeds=seeds)
     base = comparison.STANDARD if scenario is None else Scenario.load(scenario)
     if rounds is not None:
         base = msgspec.structs.replace(base, rounds=rounds)
@@ -287,7 +294,7 @@ def compare(
             raise ConfigError(base.problems())
     asked = [comparison.parse_variant(each) for each in protocol] if protocol else None
     with show_progress(counted=True) as told:
-        found = comparison.compare(base, asked, told)
+        found = comparison.compare(base, asked, told, seeds or (1 if comparison.pays_for_rounds(base) else SEEDS))
     if picture is not None:
         pictures.draw_comparison(base, found, picture)
     tables.show_result(as_json, [each.plain() for each in found], tables.render_comparison(base, found))
@@ -301,20 +308,20 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure of a paper, such as 000-fig4. All are listed unless set.",
+            help="A table or figure of a paper, such as 000-fig4. Without it, all are listed.",
             autocompletion=reproduction_names,
         ),
     ] = None,
     scale: Annotated[
-        str, Choice(help="small takes minutes, paper does what the paper did as far as an hour goes. small unless set.")
+        str, Choice(help="small takes minutes; paper runs the paper's sizes as far as an hour allows (default: small).")
     ] = "small",
     every: Annotated[bool, Choice("--list", help="List all that can be reproduced.")] = False,
     picture: Picture = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Run a table or figure of a paper again, with the paper's figures beside ours."""
-    del debug
+    """Reproduce a table or figure of a paper, with the paper's numbers beside ours."""
+    del verbose
     pictures.check(picture)
     if every or name is None:
         listed = [papers.find(each) for each in papers.names()]

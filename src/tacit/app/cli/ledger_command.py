@@ -7,9 +7,10 @@ from rich.console import Group
 from rich.text import Text
 
 from tacit.app.cli.command_table import COMMANDS, LEAKS
-from tacit.app.cli.options import AsJson, Choice, Debug, examples
+from tacit.app.cli.options import AsJson, Choice, Verbose, examples
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import AdaptiveTable
+from tacit.app.terminal.verdict_layout import arrange_result
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.privacy import LedgerState, RunRecord, read_ledger, set_budget
@@ -33,12 +34,12 @@ def ledger(
     ] = None,
     delta: Annotated[float | None, Choice(help="Set the δ of the budget, and of what is shown.")] = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show what runs on some data have spent of their privacy, alone and together, and what is left."""
-    del debug
+    """Show the privacy budget of some data: what was spent, and what is left."""
+    del verbose
     if delta is not None and budget is None:
-        raise ConfigError("--delta is that of a budget; give --budget too")
+        raise ConfigError("--delta is that of a budget; try: give --budget too")
     state = read_ledger(path) if budget is None else set_budget(path, budget, delta)
     tables.show_result(as_json, _describe_ledger(state), _render_ledger(state))
 
@@ -84,6 +85,7 @@ def _shorten_name(run: str) -> str:
 
 
 def _render_ledger(state: LedgerState) -> Group:
+    """Returns what was spent and is left, and the runs that spent it."""
     table = AdaptiveTable("run", "began", "rounds", "noise", "ε alone", "ε together", box=None, pad_edge=False)
     for run in state.runs:
         noise = "none" if run.without_noise else run.mechanism or "not recorded"
@@ -96,16 +98,22 @@ def _render_ledger(state: LedgerState) -> Group:
         table.add_row(name, began, rounds, Text(per + noise), alone, together)
     of = f"data {state.data[:16]}" if state.data else "no named data"
     runs = format_count(len(state.with_noise), "run with noise", "runs with noise")
-    total = f"{runs} on {of}: ε = {state.epsilon:.4g} together, per {state.unit}, δ = {state.delta:g}"
+    spent = f"ε = {state.epsilon:.4g} spent"
     if state.budget is not None:
-        total += f"; {state.left:.4g} is left of the budget of {state.budget:g}"
-    lines = Text(total), Text(_describe_uncounted(state))
-    return Group(table, "", *lines) if state.runs else Group(*lines)
+        spent += f" of the budget of {state.budget:g}, {state.left:.4g} left"
+    counted = Text(f"{runs} on {of}, together, per {state.unit}, δ = {state.delta:g}\n")
+    return arrange_result(
+        f"{spent}.",
+        counted,
+        *([table] if state.runs else []),
+        alarming=state.budget is not None and state.left <= 0,
+        gaps=[_describe_uncounted(state)],
+    )
 
 
 def _describe_uncounted(state: LedgerState) -> str:
     """Returns a sentence on the runs that ε does not count."""
     if not state.without_noise:
-        return "ε counts runs with noise; none without noise is recorded here"
+        return "Runs without noise: none is recorded here."
     runs = format_count(state.without_noise, "run")
-    return f"ε does not count {runs} without noise: nothing bounds what their results tell whoever saw them"
+    return f"{runs} without noise: nothing bounds what their results reveal to those who saw them."

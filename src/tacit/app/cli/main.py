@@ -1,10 +1,11 @@
 """The command line: one command for each task.
 
-Results go to standard output, progress and errors to standard error. An error is one line, and one line that says what
-to do; a traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input; 130:
-stopped by Ctrl-C.
+Results go to standard output, progress and errors to standard error. An error is one line and, where there is a remedy,
+one `try:` line. --verbose adds details and a traceback. Exit code 0: done; 1: refused for a leak, or failed; 2: bad
+input; 130: stopped by Ctrl-C.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -18,13 +19,17 @@ from typer.main import get_group
 
 from tacit import __version__
 from tacit.app.cli.command_table import COMMANDS, CommandEntry
-from tacit.app.cli.options import Debug, examples
+from tacit.app.cli.options import Verbose, examples
 from tacit.core.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
     import click
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+DEBUG, VERBOSE = "--debug", "--verbose"
+"""The former name of the option, which still works, and its name."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without space."""
 SERVING = ("ui", "serve")
 """Commands that run until they are stopped."""
 RENAMED = {"run": "train"}
@@ -53,14 +58,27 @@ class Commands(TyperGroup):
         """Runs a command and ends the process with its exit code."""
         del standalone_mode
         given = sys.argv[1:] if args is None else list(args)
+        verbose = VERBOSE in given or DEBUG in given
         try:
-            # The result is the code of an early exit, such as that of --help, or None.
-            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra) or DONE
+            # This returns the code of an early exit, such as that of --help, or None.
+            code = (
+                super().main(
+                    [each for each in given if each not in (DEBUG, VERBOSE)],
+                    prog_name,
+                    complete_var,
+                    False,
+                    windows_expand_args,
+                    **extra,
+                )
+                or DONE
+            )
             lines = explain_failure(KeyboardInterrupt(), given)[1] if code == STOPPED else []
         except (Exception, KeyboardInterrupt) as error:
-            if "--debug" in given:
+            if verbose:
                 traceback.print_exc()
             code, lines = explain_failure(error, given)
+            if verbose and isinstance(error, TacitError) and error.detail:
+                lines += [f"detail: {line}" for line in error.detail.splitlines()]
         for line in lines:
             typer.echo(line, err=True)
         sys.exit(code)
@@ -154,24 +172,33 @@ class LazyCommands(Commands):
 def explain_failure(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
     """Returns the exit code for an error of a call with these arguments, and the lines that explain it."""
     if isinstance(error, ConfigError):
-        return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
-    if (
-        isinstance(error, TacitError) and error.code == "stopped"
-    ):  # Raised by learning_commands, which need not be imported.
+        return BAD_INPUT, explain_error(error)
+    if isinstance(error, TacitError) and error.code == "stopped":  # of learning_commands, which need not be loaded
         return STOPPED, [f"stopped: {error}"]
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         serving = next((each for each in given if not each.startswith("-")), "") in SERVING
         return STOPPED, ["stopped" if serving else "stopped: nothing was kept; start it again to begin anew"]
     if isinstance(error, TacitError):
-        return FAILED, [f"error[{error.code}]: {error}"]
+        return FAILED, explain_error(error)
     if isinstance(error, UsageError):
         usage: Any = error
         command = usage.ctx.command_path if usage.ctx else "tacit"
         message = usage.format_message()
-        stop = "" if message.endswith((".", "?")) else "."
-        return BAD_INPUT, [f"error[usage]: {message}{stop} See {command} --help"]
+        return BAD_INPUT, [f"error[usage]: {message.removesuffix('.')}", f"try: {command} --help"]
+    if isinstance(error, OSError) and error.errno in FULL:
+        where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"
+        return FAILED, [f"error[disk]: {where}: {error.strerror}", "try: free disk space, then run the command again"]
     text = " ".join(str(error).split())
-    return FAILED, [f"error[internal]: {type(error).__name__}: {text}; run it again with --debug to see where"]
+    return FAILED, [f"error[internal]: {type(error).__name__}: {text}", "try: run it again with --verbose to see where"]
+
+
+def explain_error(error: TacitError) -> list[str]:
+    """Returns the lines for an error: one for each problem, each followed by its remedy if there is one."""
+    lines: list[str] = []
+    for message, remedy in error.texts:
+        lines.append(f"error[{error.code}]: {message}")
+        lines += [f"try: {remedy}"] * bool(remedy)
+    return lines
 
 
 app = typer.Typer(
@@ -188,10 +215,10 @@ app = typer.Typer(
 def tacit(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Average models with people you don't fully trust, and know exactly what still leaks."""
-    del debug
+    del verbose
     if version:
         typer.echo(f"tacit {__version__}")
     elif context.invoked_subcommand is None:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
+from tacit.app.cli.options import AsJson, Choice, Verbose, examples, to_json
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import AdaptiveTable
 from tacit.core.average import Ending
@@ -38,12 +38,13 @@ FRESH = 10.0
 File = Annotated[str, typer.Argument(help="The roster, such as federation.toml.", envvar="TACIT_FEDERATION")]
 Identity = Annotated[
     str | None,
-    Choice(help="The file of its keys; NAME.identity beside the roster unless set.", envvar="TACIT_IDENTITY"),
+    Choice(help="The file with the secret keys (default: NAME.identity beside the roster).", envvar="TACIT_IDENTITY"),
 ]
 Folder = Annotated[
     str | None,
     Choice(
-        help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.", envvar="TACIT_FOLDER"
+        help="The folder with the party's journal and state (default: NAME.rounds beside the roster).",
+        envvar="TACIT_FOLDER",
     ),
 ]
 
@@ -57,13 +58,13 @@ def open_many() -> None:
 
 LogJson = Annotated[
     bool,
-    typer.Option("--log-json", help="Say all that happens as JSON, one object a line.", envvar="TACIT_LOG_JSON"),
+    typer.Option("--log-json", help="Log every event as JSON, one object a line.", envvar="TACIT_LOG_JSON"),
 ]
 MetricsAt = Annotated[
     str | None,
     Choice(
         "--metrics",
-        help="Where to serve metrics, /healthz and /readyz, such as localhost:9464.",
+        help="Address for metrics, /healthz and /readyz, such as localhost:9464.",
         envvar="TACIT_METRICS",
     ),
 ]
@@ -78,13 +79,13 @@ def serve(
     federation: File,
     identity: Identity = None,
     folder: Folder = None,
-    rounds: Annotated[int | None, Choice(help="End after that round; never unless set.")] = None,
+    rounds: Annotated[int | None, Choice(help="The last round to run (default: never).")] = None,
     metrics: MetricsAt = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.
+    """Run the server of a federation. It sums vectors, and sees no single one if they are masked.
 
     Args:
         federation: the roster.
@@ -94,9 +95,9 @@ def serve(
         metrics: host:port to serve metrics at.
         log_json: logs as JSON.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     from tacit.api.join import Membership
 
     open_many()
@@ -153,10 +154,10 @@ def status(
     folder: Annotated[str, typer.Argument(help="The folder in which a party keeps its rounds.")],
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show how far a party is, who is missing and for how long, and how its last round ended."""
-    del debug
+    """Show whether a party is running, who is missing, and how its last round ended."""
+    del verbose
     path = Path(folder)
     if as_json:
         seen = _read_party(path)
@@ -206,40 +207,48 @@ def _read_party(folder: Path) -> _PartyView:
 
 def _render_party(folder: Path) -> RenderableType:
     seen = _read_party(folder)
-    lines = [f"{seen.kept.party} in {seen.kept.federation}: {_doing(seen)}"]
-    if seen.last is not None:
-        lines.append(str(seen.last))
-    live = seen.live
+    live, lines = seen.live, [f"{seen.kept.party} in {seen.kept.federation}"]
     if live is None:
-        when = (
-            "it has not been started yet"
-            if seen.said is None
-            else f"it was last seen {tables.format_duration(seen.ago)} ago"
-        )
-        return Text("\n".join([*lines, f"it is not running: {when}"]))
+        lines.append(_describe_stopped(seen))
+        lines += [f"Last round: {seen.last}"] if seen.last is not None else []
+        return Group(Text(_describe_state(seen), "bold"), Text("\n".join(lines)))
+    lines += [f"Last round: {seen.last}"] if seen.last is not None else []
     if live.trouble:
-        lines.append(f"it cannot go on: {live.trouble}")
+        lines.append(f"It cannot go on: {live.trouble}")
     if missing := [each for each in live.peers if each.missing is not None]:
-        lines.append(f"missing: {', '.join(map(_missing, missing))}")
-    return Group(Text("\n".join(lines)), "", _peers(live))
+        lines.append(f"Missing: {', '.join(map(_missing, missing))}")
+    return Group(Text(_describe_state(seen), "bold"), Text("\n".join(lines)), "", _peers(live))
 
 
-def _doing(seen: _PartyView) -> str:
+def _describe_stopped(seen: _PartyView) -> str:
+    """Returns since when a party is not running."""
+    if seen.said is None:
+        return "It was never started."
+    return f"It was last seen {tables.format_duration(seen.ago)} ago."
+
+
+def _describe_state(seen: _PartyView) -> str:
+    """Returns in one sentence whether a party runs, and in which round it is. No other line says so."""
     kept, live = seen.kept, seen.live
-    if kept.under_way if live is None else not live.over:
-        waits = f", waits for {live.waits_for}" if live is not None and live.waits_for else ""
-        return f"round {kept.number} is under way{waits}"
-    before = f"round {kept.number} is over" if kept.number else "no round was begun yet"
-    return before if live is None or not live.ready else f"{before}, ready for round {live.ready}"
+    if live is None:
+        if kept.under_way:
+            return f"Stopped in round {kept.number}, which it finishes when it is started again."
+        return f"Stopped after round {kept.number}." if kept.number else "Stopped before its first round."
+    if not live.over:
+        return f"Running: in round {kept.number}{f', waits for {live.waits_for}' if live.waits_for else ''}."
+    before = f"Running: round {kept.number} is over" if kept.number else "Running: no round was begun yet"
+    return f"{before}, ready for round {live.ready}." if live.ready else f"{before}."
 
 
 def _missing(peer: PeerStatus) -> str:
-    heard = "never heard" if peer.heard is None else f"last heard {tables.format_duration(peer.heard)} ago"
+    heard = "never seen" if peer.heard is None else f"last seen {tables.format_duration(peer.heard)} ago"
     return f"{peer.party} for {tables.format_duration(peer.missing or 0.0)} ({heard})"
 
 
 def _peers(live: Status) -> Table:
-    table = AdaptiveTable("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
+    table = AdaptiveTable(
+        "peer", "round", "last seen", "missing for", "unacknowledged", "problem", box=None, pad_edge=False
+    )
     for each in live.peers:
         heard = "never" if each.heard is None else f"{tables.format_duration(each.heard)} ago"
         missing = "" if each.missing is None else tables.format_duration(each.missing)

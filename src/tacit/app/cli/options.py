@@ -25,16 +25,14 @@ typer.main.TyperArgument = HelpArgument  # type: ignore[attr-defined]
 # Defaults are part of the help texts, which is easier to read than brackets.
 Choice = partial(typer.Option, show_default=False)
 
-Picture = Annotated[
-    str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
-]
+Picture = Annotated[str | None, typer.Option("--picture", help="Also draw the result into a .png or .svg file.")]
 ReportFile = Annotated[
     str | None,
-    Choice("--report", metavar="FILE", help="Write a page for an assessment too, whose name ends in .html."),
+    Choice("--report", metavar="FILE", help="Also write a report for an assessment into an .html file."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-# `main` reads this option itself, because it sees the arguments even if they cannot be parsed.
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback if something goes wrong.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON only.")]
+# Read in `cli.Commands.main`, which sees the arguments even when they cannot be parsed.
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print the details of an error, and where it was raised.")]
 
 
 def examples(*commands: str) -> str:
@@ -100,7 +98,7 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         autocompletion=setting_names,
-        help="A setting of the protocol, such as masked=True; may be given several times. tacit protocols lists them.",
+        help="A setting of the protocol, such as masked=True. May be repeated. `tacit protocols` lists them.",
     ),
 ]
 

@@ -5,7 +5,7 @@ import warnings
 import typer
 
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Debug, examples, to_json
+from tacit.app.cli.options import AsJson, Verbose, examples, to_json
 from tacit.app.terminal import tables
 from tacit.protocols import REGISTRY, PluginWarning
 from tacit.protocols.registry import SHIPPED_AT
@@ -16,9 +16,9 @@ PROTOCOLS_THERE_ARE = f"{', '.join(SHIPPED_AT)}, or one that an installed packag
 
 
 @app.command(epilog=examples("tacit protocols", "tacit protocols --json"), rich_help_panel=OVERVIEW)
-def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
-    """List the protocols, what each of them gives away, and their settings."""
-    del debug
+def protocols(as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """List the protocols, what each exposes, and its settings."""
+    del verbose
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # They are listed below.
         descriptions = [tables.describe_protocol(protocol) for protocol in REGISTRY.usable()]

@@ -9,7 +9,7 @@ import typer
 
 from tacit.api.option_text import settings_from
 from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
+from tacit.app.cli.options import AsJson, Choice, Settings, Verbose, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
@@ -32,13 +32,13 @@ ROSTER = "federation.toml"
 
 app = typer.Typer()
 roster = typer.Typer(
-    help="Make and change a roster: who is in a federation, and on what terms.",
+    help="Make and change a roster: the parties of a federation, and its settings.",
     epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
 )
 
 Address = Annotated[
     str | None,
-    Choice(help=f"Where others reach it, as host:port; this machine's name and port {PORT} unless set."),
+    Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
 ]
 Encrypt = Annotated[
     bool,
@@ -46,15 +46,15 @@ Encrypt = Annotated[
         "--encrypt", help=f"Encrypt the secret keys with a passphrase: asked for, or from {COMMAND} or {VARIABLE}."
     ),
 ]
-Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
+Folder = Annotated[str, Choice(help="Where to write (default: here).")]
 Protocol = Annotated[
     str,
-    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE}; {DEFAULT_PROTOCOL} unless set.", autocompletion=protocol_names),
+    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE} (default: {DEFAULT_PROTOCOL}).", autocompletion=protocol_names),
 ]
 Quorum = Annotated[
     str,
     Choice(
-        help=f"How many must sign the next revision: a number, {ALL_BUT_ONE}, all or none; {ALL_BUT_ONE} unless set."
+        help=f"How many must sign the next revision: a number, {ALL_BUT_ONE}, all or none (default: {ALL_BUT_ONE})."
     ),
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
@@ -70,18 +70,18 @@ def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
     federation: Annotated[
-        str | None, Choice(help="Make a roster of that name and everybody's keys instead, to try things out.")
+        str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
     ] = None,
-    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
+    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, separated by commas.")] = "",
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
     protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
     encrypt: Encrypt = False,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given.
+    """Make the secret keys of a party, and the card with its public keys for the others.
 
     Args:
         name: the party.
@@ -94,9 +94,9 @@ def keygen(
         encrypt: encrypts the secret keys with a passphrase.
         folder: where to write.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
     if federation is None:
@@ -117,15 +117,15 @@ def _one(name: Party, address: str | None, folder: Path, as_json: bool, *, encry
     made = mine.card(address or f"{socket.gethostname()}:{PORT}")
     stem = file_stem(name)
     identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
-    if identity.exists():
-        raise ConfigError(f"{identity} is there already, and keys are never overwritten; move it away first")
+    if encrypt and identity.exists():  # before somebody types a passphrase
+        raise ConfigError(f"{identity} exists already, and keys are never overwritten; try: move it away first")
     mine.create(identity, choose_passphrase(str(identity)) if encrypt else None)
     made.save(card)
     _say(
         {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
-            f"{identity} has the secret keys of {name}. It stays on this machine.",
-            f"{card} is for whoever keeps the roster. Others reach {name} at {made.address}.",
+            f"{identity} contains the secret keys of {name}. Keep it on this machine.",
+            f"{card} is for the keeper of the roster. Others reach {name} at {made.address}.",
             *_compare(made),
         ],
         as_json,
@@ -161,9 +161,9 @@ def _all(
     files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
     path = folder / ROSTER
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
-        raise ConfigError(f"{', '.join(there)} there already; move them away first, or use another --folder")
+        raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; call them something else")
+        raise ConfigError("two of the parties would have files of the same name; try: call them something else")
     passphrase = choose_passphrase(f"the identities in {folder}") if encrypt else None
     for name, file in files.items():
         keys[name].create(file, passphrase)
@@ -171,7 +171,7 @@ def _all(
     _say(
         {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
         [
-            f"{path} is the roster of {federation}, and beside it lie the keys of {', '.join(keys)}.",
+            f"{path} is the roster of {federation}, and beside it are the keys of {', '.join(keys)}.",
             "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
             "real machines each party makes its own keys (tacit keygen NAME), and only cards leave them.",
         ],
@@ -184,16 +184,16 @@ def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Make the card of an identity again, such as with a new address. The keys stay the same."""
-    del debug
+    """Make a new card for the same keys, for example with a new address."""
+    del verbose
     made = Credentials.load(identity).card(address or f"{socket.gethostname()}:{PORT}")
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
         {**_describe_card(made), "card": str(path)},
-        [f"{path} is for whoever keeps the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
+        [f"{path} is for the keeper of the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
         as_json,
     )
 
@@ -209,13 +209,13 @@ def new(
     quorum: Quorum = ALL_BUT_ONE,
     folder: Folder = ".",
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make a roster that nobody is on yet."""
-    del debug
+    del verbose
     path = _folder(folder) / ROSTER
     if path.exists():
-        raise ConfigError(f"{path} is there already; move it away first, or use another --folder")
+        raise ConfigError(f"{path} is there already; try: move it away first, or use another --folder")
     settings = settings_from(options or [])
     made = RosterFile.new(name, protocol, settings, SystemEntropy(), quorum=_parse_quorum(quorum))
     made.save(path)
@@ -224,9 +224,9 @@ def new(
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
-def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+def add(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Put a party, or the server, on a roster by its card."""
-    del debug
+    del verbose
     given = Card.load(card)
     after = RosterFile.draft(file).add_party(given, SystemEntropy())
     _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
@@ -237,19 +237,19 @@ def remove(
     file: File,
     name: Annotated[str, typer.Argument(help="Who leaves.")],
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Take a party off a roster."""
-    del debug
+    del verbose
     after = RosterFile.draft(file, name).remove_party(name, SystemEntropy())
     said = f"{name} is off the roster, and hears nothing more from those who have taken the new one."
     _change(after, file, [said], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster replace {ROSTER} hospital-a.card"))
-def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Give a party on a roster another card: new keys, or a new address."""
-    del debug
+    del verbose
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
     after = listed.replace_card(given, SystemEntropy())
@@ -260,9 +260,9 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
 
 
 @roster.command(epilog=examples(f"tacit roster renew {ROSTER}"))
-def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def renew(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
-    del debug
+    del verbose
     _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins.", *KEPT], as_json)
 
 
@@ -270,16 +270,16 @@ def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
 def sign(
     file: File,
     me: Annotated[
-        str | None, Choice(help="Who signs; everybody whose identity is beside the roster unless set.")
+        str | None, Choice(help="Who signs (default: everybody whose identity is beside the roster).")
     ] = None,
     identity: Annotated[
-        str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
+        str | None, Choice(help="The file of its keys (default: NAME.identity beside the roster).")
     ] = None,
     folder: Annotated[
-        str | None, Choice(help="Its folder of rounds; NAME.rounds beside the roster unless set.")
+        str | None, Choice(help="The folder of its rounds (default: NAME.rounds beside the roster).")
     ] = None,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Sign a revision of a roster, which accepts the first one. Compare the fingerprints before.
 
@@ -289,9 +289,9 @@ def sign(
         identity: the file with its keys.
         folder: where it keeps its rounds.
         as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
+        verbose: prints tracebacks and details; read in `main`.
     """
-    del debug
+    del verbose
     path, listed = Path(file), RosterFile.load(file)
     there = [name for name in listed.verify_keys if path.with_name(f"{file_stem(name)}.identity").exists()]
     signing = there if me is None else [me]
@@ -318,10 +318,10 @@ def collect(
     file: File,
     copies: Annotated[list[str], typer.Argument(help="Copies of it, with signatures of others.")],
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
     """Collect the signatures of copies of a roster."""
-    del debug
+    del verbose
     listed = RosterFile.draft(file)
     for each in copies:
         copy = RosterFile.draft(each)
@@ -336,9 +336,9 @@ def collect(
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
-def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+def show(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
-    del debug
+    del verbose
     listed = RosterFile.draft(file)
     with show_progress() as told:
         told("asking the audit what these settings give away", 0.0)
@@ -445,7 +445,7 @@ def _folder(given: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--folder {given}: {error.strerror}; use another") from None
+        raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
     return folder
 
 

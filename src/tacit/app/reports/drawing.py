@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.core.errors import MissingExtra
 
-SAFE, WARNING, LEAK, MEMBER = "#5aa9d6", "#f2c14e", "#8f1414", "#d9d9d9"
+SAFE, WARNING, LEAK, MEMBER, WORST = "#5aa9d6", "#f2c14e", "#8f1414", "#d9d9d9", "#d0653a"
 """Colours that differ in lightness and not only in hue, so that they can be told apart in grey, and by everybody."""
 LINES = ("#0b3c5d", "#d55e00", "#3a9d8f", "#b04a8b", "#e0a100", "#5aa9d6", "#7a4b1e", "#111111")
 """Colours of lines that are drawn together, which have markers besides."""

@@ -1,12 +1,13 @@
-"""Self-contained HTML reports of runs and audits, to be attached to an assessment.
+"""Self-contained HTML reports of runs and audits, to be attached to an assessment and signed.
 
-Templates are in `templates/`, with autoescaping on: the name of a scenario, an app or a party is always text.
+A browser prints them as PDF. Templates are in `templates/`, with autoescaping on: the name of a scenario, an app or a
+party is always text.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from getpass import getuser
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,24 +19,18 @@ import numpy as np
 
 from tacit import __version__
 from tacit.app.reports import pictures
+from tacit.app.reports.assessments import RunFacts, assess_impact, assess_privacy_claims
+from tacit.app.reports.audit_sections import build_columns, build_sections, find_parties, zip_columns
 from tacit.app.terminal import tables
-from tacit.auditing.findings import Verdict
-from tacit.auditing.render.epsilon import PROOFS
-from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.errors import MissingExtra
-from tacit.learn.training.run_folder import AUDIT
+from tacit.learn.training.run_folder import AUDIT, PARTIES
 from tacit.learn.training.train import Run
-from tacit.privacy.epsilon_bounds import BoundKind
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_RECIPES = 4
-"""Recipes that a report writes out; it only counts the rest."""
-MOST_ROWS = 200
-"""Coalitions that have a row in a report."""
 REPORT = "report.html"
 """File name of a report in the folder of a run."""
 
@@ -66,10 +61,11 @@ def load_templates() -> "Environment":
 
 
 def render_report(template: str, title: str, **values: Any) -> str:
-    """Returns a report as HTML, with the time and the versions it was made with."""
+    """Returns a report as HTML, with its date, its author and the versions it was made with."""
     now = gmtime()
     made = {
         "version": __version__,
+        "by": _name_account(),
         "time": f"{now.tm_year}-{now.tm_mon:02}-{now.tm_mday:02} {now.tm_hour:02}:{now.tm_min:02} UTC",
         "environment": f"Python {platform.python_version()}, NumPy {np.__version__}, "
         f"cryptography {version('cryptography')}, {platform.system()} {platform.machine()}",
@@ -77,28 +73,12 @@ def render_report(template: str, title: str, **values: Any) -> str:
     return load_templates().get_template(template).render(title=title, made=made, **values)
 
 
-@dataclass(frozen=True)
-class TableColumn:
-    """A column of a table: its heading, its cells, and whether these are numbers."""
-
-    heading: str
-    cells: Sequence[str]
-
-    @property
-    def numeric(self) -> bool:
-        """Whether all cells begin with a digit."""
-        return all(cell[:1].isnumeric() for cell in self.cells if cell)
-
-
-def build_columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[TableColumn]:
-    """Returns the columns of a table, without those that are empty."""
-    return [TableColumn(name, cells) for name, *cells in zip(headings, *rows, strict=True) if any(cells)]
-
-
-def zip_columns(columns: Sequence[TableColumn]) -> Iterator[list[tuple[TableColumn, str]]]:
-    """Yields the rows of a table, each cell with its column."""
-    for row in zip(*(column.cells for column in columns), strict=True):
-        yield list(zip(columns, row, strict=True))
+def _name_account() -> str:
+    """Returns the name of the account that runs this process."""
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):  # an account without a name, as in some containers
+        return "an account without a name"
 
 
 # --- audits --------------------------------------------------------------------------------------------------------
@@ -108,104 +88,24 @@ def write_audit_report(path: str, audit: Mapping[str, Any], command: str, report
     """Writes the report of an audit.
 
     Args:
-        path: the file to write.
-        audit: the audit as plain data, as `--json` prints it.
-        command: the command line that runs the same audit again.
-        reports: one report for each coalition, for the figure.
+        path: The file to write.
+        audit: The audit as plain data, as `--json` prints it.
+        command: The command line that runs the same audit again.
+        reports: One report for each coalition, for the figure.
     """
-    figures, missing = draw_figures({"exposure.svg": lambda file: pictures.exposure(reports, file)})
-    title = f"Audit of {audit['app'] if 'app' in audit else audit['protocol']}"
-    values = {"audit": prepare_audit(audit, command), "images": embed_figures(figures), "missing_figures": missing}
+    sections, figures, missing = prepare_audit(audit, command), dict[str, str](), ""
+    if sections["matrix"] is None:
+        figures, missing = draw_figures({"exposure.svg": lambda file: pictures.exposure(reports, file)})
+    subject = f"the Flower app {audit['app']}" if "app" in audit else str(audit["protocol"])
+    title = f"Privacy audit of {subject}, {format_count(len(find_parties(audit)), 'party', 'parties')}"
+    values = {"audit": sections, "images": embed_figures(figures), "missing_figures": missing}
     Path(path).write_text(render_report("audit.html", title, **values), encoding="utf-8")
 
 
-def prepare_audit(audit: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """Returns the parts of an audit that the templates show."""
-    reports = audit["reports"]
-    further = len(reports) - MOST_ROWS
-    claims = (f"paper {each['paper']}, {each['section']}: {each['statement']}" for each in audit.get("claims", ()))
-    return {
-        "heading": _find_heading(audit),
-        "exposed": audit["exposed"],
-        "verdict": audit["verdict"],
-        "static": audit.get("still"),
-        "says": audit.get("says", ()) if "app" in audit else (),
-        "assumed": audit["assumed"],
-        "not_covered": audit["not_covered"],
-        "trusted": audit.get("trusted", ()),
-        "coalitions": _list_coalitions(reports[:MOST_ROWS]),
-        "further_coalitions": format_count(further, "more coalition") if further > 0 else "",
-        "terms": [f"{name}: {meaning}" for name, meaning in TERMS.items()],
-        "coverage": list(dict.fromkeys(each["looked_at"] for each in reports)),
-        "recipes": list(_list_recipes(reports)),
-        "notes": list(dict.fromkeys(note for each in reports for note in each["notes"])),
-        "settings": _list_settings(audit) if "settings" in audit else None,
-        "read": audit.get("read", ()),
-        "claims": list(claims),
-        "command": command,
-        "next": [f"{each['why']}: {each['command']}" for each in audit["next"]],
-    }
-
-
-def _find_heading(audit: Mapping[str, Any]) -> str:
-    """Returns the heading of an audit. Files of Tacit 0.2 have none, but the parts of one."""
-    if "heading" in audit:
-        return str(audit["heading"])
-    verdict = HEADLINES[Verdict.EXPOSED if audit["exposed"] else Verdict.NOTHING_FOUND]
-    part = f" in {audit['part']}" if "part" in audit else ""
-    return f"{verdict}{part}" + (f", {audit['as_long_as']}" if "as_long_as" in audit else "")
-
-
-def _list_coalitions(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
-    rows = [
-        (
-            name_coalition(each["coalition"]),
-            ", ".join([*each["exposed"], *each["nearly"]]) or "nobody",
-            str(each["smallest_group"]),
-            f"{max(each['bits'].values()):.1f} of {each['most_bits']:.1f}" if each["bits"] else "",
-            _name_exposed_in_worst_case(each),
-            _format_epsilon(each),
-        )
-        for each in reports
-    ]
-    return build_columns(("coalition", "learns the vectors of", ANONYMITY_SET, BITS, "in the worst case", "ε"), rows)
-
-
-def _format_epsilon(report: Mapping[str, Any]) -> str:
-    """Returns ε and what proves it. Files of earlier releases name no proof."""
-    if report["epsilon"] is None:
-        return ""
-    proof = report.get("epsilon_bound")
-    return f"{report['epsilon']:.3g}" + (f" ({PROOFS[BoundKind(proof)]})" if proof else "")
-
-
-def _name_exposed_in_worst_case(report: Mapping[str, Any]) -> str:
-    """Returns who is exposed in the worst case of dropouts."""
-    if report["at_worst"] is None:
-        return "not analysed"
-    return "like any other" if report["fewest"] is None else ", ".join(report["at_worst"]) or "nobody"
-
-
-def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    recipes = [(each["coalition"], recipe) for each in reports for recipe in each["exposed"].values()]
-    for coalition, recipe in recipes[:MOST_RECIPES]:
-        error, exact = recipe["error"], recipe.get("error_without_noise")
-        off = "" if error is None else f"; replayed on a real transcript it was off by {error:.0e}"
-        if exact is not None and exact != error:
-            off += f", because the vector has its noise in it; without noise, by {exact:.0e}"
-        yield f"{name_coalition(coalition)}: {recipe['in_words']}{off}"
-    if len(recipes) > MOST_RECIPES:
-        yield f"and {len(recipes) - MOST_RECIPES} more"
-
-
-def _list_settings(audit: Mapping[str, Any]) -> list[TableColumn]:
-    rows = [("protocol", f"{audit['protocol']}: {audit['summary']}"), ("parties", ", ".join(audit["parties"]))]
-    rows += [(name, _format_value(value)) for name, value in audit["settings"].items()]
-    return build_columns(("setting", "value"), rows)
-
-
-def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def prepare_audit(audit: Mapping[str, Any], command: str, run: RunFacts | None = None) -> dict[str, Any]:
+    """Returns everything about an audit that the templates show."""
+    assessments = {"impact": assess_impact(audit), "privacy_claims": assess_privacy_claims(audit, run)}
+    return {**build_sections(audit, command), **assessments}
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -219,10 +119,11 @@ def write_run_report(run: Run) -> None:
     folder = run.folder
     if folder is None:
         return
+    names = _read_names(run)
     figures, missing = draw_figures(
         {
             "progress.svg": lambda file: pictures.progress(run, file),
-            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file),
+            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file, names),
         }
     )
     for name, figure in figures.items():
@@ -236,13 +137,13 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
     if run.folder is not None and (run.folder / AUDIT).exists():
         found = msgspec.json.decode((run.folder / AUDIT).read_bytes())
         if "verdict" in found:
-            audit = prepare_audit(found, found["asked"])
+            audit = prepare_audit(found, found["asked"], _gather_facts(run))
         else:
             audit_note = found["says"]
     return render_report(
         "run.html",
         run.scenario.title or run.name,
-        summary=build_columns(("", ""), tables.summarize_run(run)),
+        summary=build_columns(("", ""), [*tables.summarize_run(run), *_list_names(run)]),
         notes=run.notes,
         images=embed_figures(figures),
         missing_figures=missing,
@@ -251,6 +152,30 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
         rounds=build_columns(*tables.list_rounds(run)),
         scenario=run.scenario.encode().decode(),
     )
+
+
+def _read_names(run: Run) -> list[str]:
+    """Returns the real names of a run's parties; none unless their samples have owners."""
+    if run.folder is None or not (run.folder / PARTIES).exists():
+        return []
+    return msgspec.json.decode((run.folder / PARTIES).read_bytes(), type=list[str])
+
+
+def _list_names(run: Run) -> list[tuple[str, str]]:
+    """Returns a row that says which party has which real name; none without names."""
+    named = ", ".join(f"p{place} is {name}" for place, name in enumerate(_read_names(run)))
+    return [("names", named)] if named else []
+
+
+def _gather_facts(run: Run) -> RunFacts:
+    """Returns what the assessments need to know of a run besides its audit."""
+    score = ""
+    if run.accuracy is not None:
+        score = f"The last test accuracy is {run.accuracy:.1%}"
+    elif (rmse := next((each.rmse for each in reversed(run.history) if each.rmse is not None), None)) is not None:
+        score = f"The last root mean square error in tests is {rmse:.3g}"
+    epsilon = run.history[-1].epsilon if run.history else None
+    return RunFacts(len(run.history), score, epsilon, run.scenario.privacy)
 
 
 # --- figures -------------------------------------------------------------------------------------------------------

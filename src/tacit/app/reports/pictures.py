@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.app.reports import drawing
-from tacit.app.reports.drawing import GRID, LEAK, MEMBER, SAFE, WARNING
+from tacit.app.reports.drawing import GRID, LEAK, MEMBER, SAFE, WARNING, WORST
 from tacit.auditing.findings import AttackVerdict, Verdict
 from tacit.auditing.render.plan import name_verdict
 from tacit.auditing.render.text import ATTACK_VERDICTS, describe_coverage
@@ -44,8 +44,8 @@ MOST_MARKED = 12
 """Points of a line that have markers, about."""
 WRAPPED = 60
 """Letters of what was attacked in a line."""
-SHADES = (SAFE, WARNING, LEAK, MEMBER)
-"""How a cell of a matrix looks: not exposed, in part or nearly, exposed, and a member of the coalition itself."""
+SHADES = (SAFE, WARNING, LEAK, MEMBER, WORST)
+"""Colours of a matrix: not exposed, in part or nearly, exposed, member of the coalition, exposed in the worst case."""
 
 
 def check(path: str | None) -> None:
@@ -62,7 +62,7 @@ def check_file(option: str, path: str, endings: Sequence[str]) -> None:
     if not Path(path).resolve().parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {Path(path).resolve().parent}")
     if Path(path).is_dir():
-        raise ConfigError(f"{option} {path}: that is a folder; give the name of a file")
+        raise ConfigError(f"{option} {path}: that is a folder; try: give the name of a file")
 
 
 def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | None = None) -> None:
@@ -71,7 +71,9 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
     shown = np.array([[_shade(report, party) for party in parties] for report in reports])
     height = 2.3 + 0.28 * min(len(reports), MOST_LABELS)
     figure, axes = drawing.figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
-    axes.imshow(shown, cmap=drawing.colours(SHADES), vmin=0, vmax=3, aspect="auto", interpolation="nearest")
+    axes.imshow(
+        shown, cmap=drawing.colours(SHADES), vmin=0, vmax=len(SHADES) - 1, aspect="auto", interpolation="nearest"
+    )
     # Lines between the cells, so that one can count them.
     axes.set_xticks(np.arange(len(parties) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(reports) + 1) - 0.5, minor=True)
@@ -81,15 +83,21 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
     axes.set_xlabel("whose vector")
     if len(reports) <= MOST_LABELS:
         axes.set_yticks(range(len(reports)), [", ".join(report.coalition) for report in reports])
-        axes.set_ylabel("who looks")
+        axes.set_ylabel("coalition")
     else:
         axes.set_yticks([])
-        axes.set_ylabel(f"who looks: {len(reports)} coalitions")
+        axes.set_ylabel(f"{len(reports)} coalitions")
     name = write_variant(first.protocol, options or {})
     drawing.add_titles(
         axes, f"{name}, {len(parties)} parties: who can recover whose vector", describe_coverage(first.coverage)
     )
-    meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
+    meant = {
+        "all of it": LEAK,
+        "in the worst case (other seeds, more dropouts)": WORST,
+        "some entries, or nearly": WARNING,
+        "none of it": SAFE,
+        "their own": MEMBER,
+    }
     used = {SHADES[int(each)] for each in np.unique(shown)}
     drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in used})
     drawing.save(figure, path)
@@ -99,7 +107,12 @@ def _shade(report: Report, party: str) -> int:
     if party in report.coalition:
         return 3
     fraction = report.fractions.get(party, 0.0)
-    return 2 if fraction == 1.0 else 1 if fraction or party in report.nearly else 0
+    if fraction == 1.0:
+        return 2
+    if fraction or party in report.nearly:
+        return 1
+    late = any(party in each.victims for each in report.exposing_seeds) or party in (report.at_worst or ())
+    return 4 if late else 0
 
 
 def costs(plan: Plan, path: str) -> None:
@@ -312,7 +325,7 @@ def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path:
     """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
     ran = [each for each in found if each.history]
     if not ran:
-        raise ConfigError("every protocol was refused, so there is nothing to draw; leave --picture out")
+        raise ConfigError("every protocol was refused, so there is nothing to draw; try: leave --picture out")
     figure, (left, right) = drawing.figure(11, 5.6, 1, None, 2)
     numbers = all(each.history[-1].accuracy is None for each in ran)
     what = "root mean square error" if numbers else "test accuracy, mean over parties"
@@ -361,7 +374,7 @@ def _sum_sent(each: ComparisonResult) -> list[float]:
 def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
     if not drawn:
-        raise ConfigError("there is nothing to draw here; leave --picture out")
+        raise ConfigError("there is nothing to draw here; try: leave --picture out")
     rows = [-(-len(chart.lines) // _columns(chart.lines)) for chart in drawn]
     figure, panels = drawing.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app.terminal.narrow_table import FixedLines, make_table
-from tacit.app.terminal.tables import format_command
+from tacit.app.terminal.verdict_layout import arrange_result, format_command
+from tacit.auditing.findings import AttackVerdict, GapCode, Remark
 from tacit.auditing.questions import Question, averaging
 from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
@@ -21,8 +22,10 @@ from tacit.auditing.render.text import (
     ANONYMITY_SET,
     ATTACK_VERDICTS,
     BITS,
+    GAPS,
     RECIPE,
     TERMS,
+    StepText,
     describe_coverage,
     render_summary,
 )
@@ -37,7 +40,9 @@ from tacit.lab.attacks.attack_result import Attack, Finding, group_by_measure
 from tacit.protocols import REGISTRY
 
 MOST_ROWS = 20
-"""The largest number of coalitions, and of parties, for which a matrix is shown."""
+"""Coalitions, and parties, up to which a matrix fits a terminal."""
+MOST_BROKEN = 3
+"""Broken targets up to which a verdict names each."""
 ALIKE = 3
 """The fewest coalitions with equal results that share a row."""
 
@@ -46,7 +51,7 @@ ALIKE = 3
 
 
 def render_audit(summary: Summary) -> RenderableType:
-    """Returns which vectors each coalition recovers, one coalition per row, and the sentences of the summary."""
+    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes."""
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
     table = make_table("coalition", "learns the vectors of")
@@ -60,7 +65,9 @@ def render_audit(summary: Summary) -> RenderableType:
         table.add_row(label, *cells)
     title = Text(f"{first.protocol}, {len(first.parties)} parties: {describe_coverage(first.coverage)}\n")
     notes = dict.fromkeys(render_note(note) for report in reports for note in report.notes)
-    return Group(
+    text = render_summary(summary)
+    return arrange_result(
+        text.verdict,
         title,
         table,
         Text(""),
@@ -70,8 +77,10 @@ def render_audit(summary: Summary) -> RenderableType:
         *_recipe(reports),
         *(Text(f"\nNote: {note}.") for note in notes),
         *_describe_traffic(reports),
-        Text(""),
-        render_sentences(summary),
+        alarming=summary.exposed,
+        assumptions=text.assumptions,
+        gaps=text.gaps,
+        steps=text.steps,
     )
 
 
@@ -87,24 +96,6 @@ def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
     for name, what in meant.items():
         grid.add_row(Text(name), Text(what))
     return grid
-
-
-def render_sentences(summary: Summary) -> RenderableType:
-    """Returns the sentences of an audit: the verdict, its assumptions, the gaps, and next commands."""
-    text = render_summary(summary)
-    parts: list[RenderableType] = [
-        Text.assemble(("Verdict  ", "bold"), (text.verdict, "bold red" if summary.exposed else "bold"))
-    ]
-    for heading, lines in (("Assumed", text.assumptions), ("Not covered", text.gaps)):
-        grid = Table.grid(padding=(0, 1))
-        for line in lines:
-            grid.add_row("  -", Text(line))
-        parts += [Text(f"\n{heading}", "bold"), grid]
-    if text.steps:
-        parts.append(Text("\nNext", "bold"))
-    for each in text.steps:
-        parts += [Text(f"  {each.why}:"), format_command(each.command)]
-    return Group(*parts)
 
 
 def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
@@ -229,6 +220,7 @@ def describe_finding(finding: Finding) -> dict[str, Any]:
 def render_findings(results: Sequence[Finding]) -> RenderableType:
     """Returns the results of an attack, one target per row, grouped by measure."""
     parts: list[RenderableType] = []
+    broken = [finding.target for finding in results if finding.verdict is AttackVerdict.BROKEN]
     for some in group_by_measure(results):
         table, measure, bracket = make_table("target"), some[0].measure, some[0].bracket
         for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
@@ -239,11 +231,18 @@ def render_findings(results: Sequence[Finding]) -> RenderableType:
             tries = f"{finding.samples:,}" if finding.samples > 1 or not bracket else ""
             table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, ATTACK_VERDICTS[finding.verdict])
         parts += [Text(f"{measure}\n", "bold"), table, Text()]
-    legend = Text(
-        "broken: the attack does what the target is there to prevent. Not broken by this: this attack does not, which "
-        "says nothing of others."
+    tried = format_count(len(results), "target")
+    named = f": {', '.join(broken)}" if 1 <= len(broken) <= MOST_BROKEN else ""
+    verdict = f"The attack breaks {len(broken)} of {tried}{named}." if broken else ""
+    return arrange_result(
+        verdict or f"The attack breaks none of {tried}.",
+        *parts[:-1],
+        assumptions=(
+            "broken: the attack does what the target is there to prevent.",
+            "Some targets are weak on purpose: the attack must break them, or it would prove nothing.",
+        ),
+        gaps=("Other attacks. A target that is not broken by this one may be broken by another.",),
     )
-    return Group(*parts, legend)
 
 
 # --- plans ---------------------------------------------------------------------------------------------------------
@@ -303,28 +302,50 @@ def render_plan(proposed: Plan) -> RenderableType:
         f"{format_count(proposed.rounds, 'round')}, {proposed.dropout:.0%} dropouts, "
         f"{format_count(proposed.entries, 'entry', 'entries')}\n"
     )
-    added = Text(
-        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
-        f"times what one sample, or one user, can move its vector by; {proposed.sigma:.3g} would do in one sum of all "
-        f"who do not collude."
+    listed = proposed.proposals
+    best = next((each for each in listed if each.fine), None)
+    return arrange_result(
+        _summarize_plan(proposed, best),
+        title,
+        table,
+        assumptions=(
+            *LEGEND,
+            f"noise for ε: each party adds noise, for ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all "
+            f"rounds. The column is its standard deviation, in units of what one sample, or one user, can change in a "
+            f"vector. Shared among all who do not collude, {proposed.sigma:.3g} in each sum is enough.",
+        ),
+        gaps=[
+            GAPS[each.code](each)
+            for each in (
+                Remark.of(GapCode.AVERAGE),
+                Remark.of(GapCode.MALICIOUS, searchable=True),
+                Remark.of(GapCode.PRIOR_KNOWLEDGE),
+                Remark.of(GapCode.METADATA),
+            )
+        ],
+        steps=[step for place, each in enumerate(listed, start=1) for step in _list_steps(proposed, each, place)],
     )
-    meant = Text(
-        f"\n{LEGEND}\n\n"
-        "To ask the audit again, with all that it assumes and does not cover, and to average so in Python "
-        "(import tacit; vectors is a list of arrays, or a dict by party):"
-    )
-    lines = [part for place, each in enumerate(proposed.proposals, start=1) for part in _lines(proposed, each, place)]
-    return Group(title, table, added, meant, *lines)
 
 
-def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[RenderableType]:
-    """Yields what a verdict is based on, and the commands to audit the proposal and to average with it."""
+def _summarize_plan(proposed: Plan, best: Proposal | None) -> str:
+    """Returns the verdict of a plan: how many proposals hold, and the first of them."""
+    fine, all_ = sum(each.fine for each in proposed.proposals), len(proposed.proposals)
+    against = format_count(proposed.coalition_size, "curious party", "colluding parties")
+    if best is None:
+        return f"None of {all_} proposals hides every vector from {against}."
+    name = f"{best.protocol}: {name_verdict(best.verdict, best.needs_drift)}"
+    return f"{fine} of {all_} proposals hide every vector from {against}. First choice: {name}."
+
+
+def _list_steps(proposed: Plan, proposal: Proposal, place: int) -> Iterator[StepText]:
+    """Yields the commands that audit a proposal again, with what its verdict rests on, and the call that averages."""
     if not proposal.fine:
         return
     lost = describe_lost_rounds(proposal)
-    yield Text(f"\n{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}")
     question = make_question(proposed, proposal)
-    yield format_command(question.command)
+    reason = f"{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}"
+    yield StepText(f"{reason}. Audit it", question.command)
     if question.coalition is not None:
-        yield format_command(replace(question, coalition=None, coalition_size=proposed.coalition_size).command)
-    yield format_command(averaging(proposal.protocol, proposal.options))
+        every = replace(question, coalition=None, coalition_size=proposed.coalition_size)
+        yield StepText("the same without the server in the coalition", every.command)
+    yield StepText("in Python (vectors: a list, or a dict by party)", averaging(proposal.protocol, proposal.options))

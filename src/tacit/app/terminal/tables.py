@@ -15,13 +15,15 @@ from rich.text import Text
 from tacit.app.cli.demo import DemoDropout, DemoReport
 from tacit.app.cli.options import to_json
 from tacit.app.terminal.narrow_table import make_table
+from tacit.app.terminal.verdict_layout import NEXT, arrange_result, format_command
 from tacit.auditing.questions import Question
+from tacit.auditing.render.text import StepText
 from tacit.core.average import format_count
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.lab.comparison import ComparisonResult
 from tacit.lab.papers.reproduction import Reproduction, Result
-from tacit.lab.papers.rules import RowVerdict
+from tacit.lab.papers.rules import Estimate, RowVerdict
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.train import Run
 from tacit.net.membership.roster import RosterFile
@@ -38,28 +40,34 @@ VERDICTS = {
 
 
 def render_demo(report: DemoReport) -> RenderableType:
-    """Returns the results of the demo: accuracies, what the server saw, and an example."""
-    return Group(*_paragraphs(report))
+    """Returns what the demo found: the verdict, how well each did, what the server saw, and what that looked like."""
+    return Group(Text(_summarize_demo(report), "bold"), Text(""), *_paragraphs(report))
+
+
+def _summarize_demo(report: DemoReport) -> str:
+    """Returns the verdict of the demo: whether masks changed the model, and what each server saw."""
+    saw = ", ".join(f"the {run.protocol} server saw {run.server_saw}" for run in report.runs.values())
+    differ = f"differ by up to {report.largest_difference:g}"
+    models = f"Both models {'are equal bit for bit' if report.identical else differ}; {saw}."
+    return f"{report.parties} parties learnt to read handwritten digits. {models}"
 
 
 def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
-    yield Text(f"{report.parties} parties learnt to read handwritten digits, each from samples of its own.\n")
     yield _runs(report)
-    same = "the same bit for bit" if report.identical else "not the same"
-    yield Text(f"\nThe two final models are {same}; their largest difference is {report.largest_difference:g}.")
+    yield Text("")
     for dropout in report.dropouts:
         yield Text(_describe_dropout(dropout))
     party, round_ = report.glimpse.party, report.glimpse.round
     yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
     yield _glimpse(report)
-    yield Text("\nThat is what one server saw. What a protocol shows to whom, the audit computes:\n")
+    yield Text("\nThat is what one server saw. What each protocol exposes, the audit computes:\n")
     table = make_table()
     table.add_column("averaging", max_width=17)
     table.add_column(f"in one round of {report.audited} parties, each of them curious and alone")
     for leak in report.leaks:
         table.add_row(leak.averaging, Text(leak.verdict))
     yield table
-    yield Text("\nWhat to type next: one of these in full, what dropouts change, what holds:")
+    yield Text(f"\n{NEXT}", "bold")
     yield from (format_command(command) for command in (report.leaks[1].command, *_next(report.audited)))
 
 
@@ -210,39 +218,83 @@ def list_rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> RenderableType:
-    """Returns the results of protocols on one scenario."""
+    """Returns how protocols did on one scenario, and which of them expose a model."""
     table = make_table()
     table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
     names = Counter(each.name for each in found)
     for heading in ("test\nscore", "score if all\nwere averaged", "sent a party\na round", "seconds"):
         table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("whose model could be worked out\nin a round, and by whom", overflow="fold")
+    table.add_column("whose model is exposed\nin a round, and to whom", overflow="fold")
     for each in found:
-        # Settings are printed below, where no line is broken, unless they are needed to distinguish two protocols.
-        last, called = each.last, each.label if names[each.name] > 1 else each.name
-        if last is None:
+        # Settings are written out below, where no edge of a window breaks them, unless they tell two from each other.
+        called = each.label if names[each.name] > 1 else each.name
+        if each.last is None:
             table.add_row(called, "", "", "", "", f"refused: {each.refused}")
             continue
-        together = "" if last.consensus is None else format_score(last.consensus, None)
-        if last.accuracy is None and last.consensus is not None:
-            together = format_score(None, last.consensus)
+        last = each.repeats
+        together = [one.consensus for one in last]
         table.add_row(
             called,
-            format_score(last.accuracy, last.rmse),
-            together,
+            _format_mean([one.accuracy for one in last], "{:.1%}") or _format_mean([one.rmse for one in last]),
+            _format_mean(together, "{:.1%}" if last[0].rmse is None else "{:.4g}"),
             format_bytes(each.bytes_per_party),
-            f"{last.seconds:.1f}",
+            _format_mean([one.seconds for one in last], "{:.2f}"),
             each.exposed,
         )
     data = scenario.data
     learn = format_count(data.parties, "party learns", "parties learn")
     what = f"{learn} {data.display_name} ({data.split_text}) with {scenario.model['name']}"
-    again = [each.label for each in found if each.options]
-    told = [
-        Text("\nTo run one of these again, with its settings:"),
-        *(format_command(f"--protocol {quote(each)}") for each in again),
+    seeds = max((len(each.repeats) for each in found), default=1)
+    over = f"{format_count(scenario.rounds, 'round')}, {format_count(seeds, 'seed')}"
+    assumed = [
+        "The audit is of one round, in which each party, and the server, acts alone.",
+        "Seconds are those of all parties together on this machine, after one round that is not measured.",
     ]
-    return Group(Text(f"{what}, {format_count(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
+    if seeds > 1:
+        assumed.append(
+            f"Scores and seconds are means over seeds {scenario.seed} to {scenario.seed + seeds - 1}; ± is half of the "
+            "95 % interval of the mean (Student's t). Each seed has its own split and first weights."
+        )
+    else:
+        assumed.append("One seed says nothing about chance: use --seeds 3 for intervals.")
+    return arrange_result(
+        _summarize_comparison(found),
+        Text(f"{what}, {over}\n"),
+        table,
+        assumptions=assumed,
+        gaps=(
+            "Several rounds, dropouts and larger coalitions: tacit audit analyses them.",
+            "Inference about the data from the average itself. Only noise limits that.",
+        ),
+        steps=[
+            StepText(f"to run {each.name} again with its settings, add", f"--protocol {quote(each.label)}")
+            for each in found
+            if each.options
+        ],
+    )
+
+
+def _summarize_comparison(found: Sequence[ComparisonResult]) -> str:
+    """Returns the verdict of a comparison: which protocols expose a model."""
+    ran = [each for each in found if each.last is not None]
+    leaky = [each.label for each in ran if each.leaks]
+    refused = len(found) - len(ran)
+    not_run = f" {format_count(refused, 'other')} did not run." if refused else ""
+    if not leaky:
+        return f"None of {format_count(len(ran), 'protocol')} exposes a model in a round.{not_run}"
+    of = format_count(len(ran), "protocol")
+    return f"{len(leaky)} of {of} {'exposes' if len(leaky) == 1 else 'expose'} models: {', '.join(leaky)}.{not_run}"
+
+
+def _format_mean(values: Sequence[float | None], form: str = "{:.4g}") -> str:
+    """Returns the mean of some values, with half of its interval if there are several; empty if any is missing."""
+    given = [value for value in values if value is not None]
+    if not given or len(given) < len(values):
+        return ""
+    estimate = Estimate.over(given)
+    if len(given) == 1:
+        return form.format(estimate.mean)
+    return f"{form.format(estimate.mean)}±{form.format(estimate.half_width).removesuffix('%')}"
 
 
 def render_reproductions(listed: list[Reproduction]) -> RenderableType:
@@ -315,11 +367,6 @@ def render_protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
 def _default(value: Any) -> str:
     """Returns a default as a user would write it. A policy without settings is written as its name."""
     return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
-
-
-def format_command(line: str) -> Text:
-    """Returns a line to paste, which is never broken, however narrow the window is."""
-    return Text(line, style="cyan", no_wrap=True, overflow="ignore")
 
 
 def show_result(as_json: bool, data: Any, table: RenderableType) -> None:

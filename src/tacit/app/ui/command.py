@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
+from tacit.app.cli.options import AsJson, Choice, Verbose, examples, to_json
 from tacit.app.ui.regular_files import decode_name
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra
@@ -20,19 +20,19 @@ ADDRESS, PORT = "127.0.0.1", 8642
 def ui(
     folder: Annotated[
         str,
-        typer.Argument(help="Folder with runs and parties, also in its subfolder runs; the current one unless set."),
+        typer.Argument(help="Folder with runs and parties, also in its subfolder runs (default: the current one)."),
     ] = ".",
     port: Annotated[
         int, Choice(help=f"Port to listen on, on this machine only; {PORT} unless set, 0 for any free one.")
     ] = PORT,
     as_json: AsJson = False,
-    debug: Debug = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C."""
-    del debug
+    """Open a local web page with runs, audits and plans. Ctrl-C stops it."""
+    del verbose
     root = Path(folder)
     if not root.is_dir():
-        raise ConfigError(f"{folder} is no folder; give one that has runs, or will have them")
+        raise ConfigError(f"{folder} is no folder; try: give one that has runs, or will have them")
     serve_page(root.resolve(), port, as_json)
 
 
@@ -54,7 +54,7 @@ def serve_page(root: Path, port: int, as_json: bool) -> None:
             listening.listen()  # accepts connections before the address is printed
         except OSError as error:
             raise ConfigError(
-                f"port {port} is not available ({error.strerror}); give another one, or --port 0"
+                f"port {port} is not available ({error.strerror}); try: give another one, or --port 0"
             ) from None
         token, bound = SystemEntropy().bytes(24).hex(), listening.getsockname()[1]
         page = PageServer(root)

@@ -1,6 +1,7 @@
 """Runs and parties of a federation, read from a folder that is not trusted: no name or link in it leads out of it."""
 
 import os
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +12,18 @@ import msgspec
 
 from tacit.app.ui.graph_view import describe_graph
 from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
+from tacit.auditing.findings import Verdict
+from tacit.auditing.render.text import HEADLINES
 from tacit.core.config_file import ConfigSource
-from tacit.core.errors import TacitError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario
 from tacit.learn.scenario_check import MOST_BOUND, parse_scenario
 from tacit.learn.training.metrics import Metrics
-from tacit.learn.training.run_folder import AUDIT, METRICS, MODEL, SCENARIO
+from tacit.learn.training.run_folder import AUDIT, METRICS, MODEL, PARTIES, SCENARIO
 from tacit.net.observability.status import STATUS, Status
 from tacit.protocols import REGISTRY, find
 from tacit.runtime.agreement import terms_for
+from tacit.runtime.atomic_files import replace_file
 
 RUNS = "runs"
 """Folder below the working directory that `tacit train` writes to."""
@@ -39,6 +43,10 @@ MOST_LETTERS = 200
 """Characters of a title, or of an error, in the list."""
 MOST_POINTS = 200
 """Points of the small curve in the list."""
+REPORT, TAGS = "report.html", "tags.json"
+"""Files in a run's folder: its report, and the tags that the page writes."""
+MOST_TAGS, LONGEST_TAG = 8, 30
+"""Tags of a run, and characters of a tag."""
 
 Stamp: TypeAlias = tuple[tuple[int, int, bool], ...]
 """Modification time, size and freshness of the files of a folder that are shown."""
@@ -146,6 +154,7 @@ def _summarize(name: str, path: Path) -> Description | None:
     history, truncated = read_history(path)
     last = history[-1] if history else None
     curve = [(each.round, each.accuracy) for each in history if each.accuracy is not None]
+    audit = read_audit(path)
     return {
         "id": name,
         "title": scenario.title[:MOST_LETTERS] or name,
@@ -161,6 +170,10 @@ def _summarize(name: str, path: Path) -> Description | None:
         "epsilon": last.epsilon if last else None,
         "curve": [*curve[: -1 : len(curve) // MOST_POINTS + 1], *curve[-1:]],
         "truncated": f"only the first {len(history)} rounds are read" if truncated else "",
+        "tags": read_tags(path),
+        "report": read_stamp(path / REPORT)[1] > 0,
+        "verdict": {"code": audit.verdict_code, "heading": audit.title, "exposed": audit.exposed},
+        "changed": max(read_stamp(path / each)[0] for each in (SCENARIO, METRICS, MODEL)) // 10**9,
     }
 
 
@@ -177,10 +190,90 @@ def _ended_early(path: Path) -> bool:
     return read_stamp(path / METRICS)[0] <= read_stamp(path / MODEL)[0]
 
 
-class _Audit(msgspec.Struct):
-    """Part of `audit.json` that the page shows."""
+class StaticAudit(msgspec.Struct):
+    """Verdict of a run if its models were static."""
+
+    verdict: str = ""
+
+
+class RunAudit(msgspec.Struct):
+    """Parts of `audit.json` that the page shows."""
 
     says: str = ""
+    """Who is exposed, in a few words."""
+    heading: str = ""
+    verdict: str = ""
+    verdict_code: str = ""
+    exposed: bool = False
+    assumed: list[str] = []
+    not_covered: list[str] = []
+    still: StaticAudit | None = None
+    parties: list[str] = []
+
+    @property
+    def title(self) -> str:
+        """The verdict in a few words; empty without an audit."""
+        if self.heading or not self.verdict_code:
+            return self.heading[:MOST_LETTERS]
+        return next((HEADLINES[each] for each in Verdict if each.value == self.verdict_code), "")
+
+
+def read_audit(path: Path) -> RunAudit:
+    """Returns the audit of a run; an empty one if there is none, or one that says why it cannot be read."""
+    try:
+        return msgspec.json.decode(read_whole_file(path / AUDIT) or b"{}", type=RunAudit)
+    except Exception as error:
+        return RunAudit(says=f"cannot be read ({explain_error(error)})")
+
+
+def read_report(path: Path) -> bytes | None:
+    """Returns the report of a run; None if there is none, or one that is no plain file or too long."""
+    try:
+        found = read_file(path / REPORT, MOST_BYTES)
+    except TacitError:
+        return None
+    return None if found is None or found.truncated else found.data
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+def read_tags(path: Path) -> list[str]:
+    """Returns the tags of a run; none if its file is not one that `write_tags` writes."""
+    try:
+        found = msgspec.json.decode(read_whole_file(path / TAGS) or b"[]", type=list[str])
+        return check_tags(found)
+    except (msgspec.DecodeError, TacitError):
+        return []
+
+
+def check_tags(tags: list[str]) -> list[str]:
+    """Returns tags without blanks around them and without repetitions; raises ConfigError for what is no tag."""
+    found = list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    problems = [
+        f"the tag {tag[:LONGEST_TAG]!r} must have at most {LONGEST_TAG} characters, all of them printable, and no comma"
+        for tag in found
+        if len(tag) > LONGEST_TAG or not tag.isprintable() or "," in tag
+    ]
+    if len(found) > MOST_TAGS:
+        problems.append(f"a run can have at most {MOST_TAGS} tags, not {len(found)}")
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def write_tags(path: Path, tags: list[str]) -> None:
+    """Writes the tags of a run into its folder; raises ConfigError if they are not valid or cannot be written."""
+    found = check_tags(tags)
+    if read_scenario(path) is None:
+        raise ConfigError(f"{decode_name(path.name)} is no run")
+    try:
+        replace_file(path / TAGS, msgspec.json.encode(found))
+    except OSError as error:
+        raise ConfigError(f"{TAGS} cannot be written: {error.strerror}") from None
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
 
 
 def describe_run(name: str, path: Path) -> Description | None:
@@ -192,15 +285,25 @@ def _describe(name: str, path: Path) -> Description | None:
     scenario, summary = read_scenario(path), _summarize(name, path)
     if scenario is None or summary is None:
         return None
+    history, audit, names = read_history(path)[0], read_audit(path), _list_names(scenario)
+    found = {**summary, "history": history, "picture": None, "names": names, "says": audit.says}
+    found |= {"audit": audit, "labels": _read_labels(path, names)}
+    return {**found, "scenario": scenario.encode().decode(), **_describe_graph(scenario, names)}
+
+
+def _list_names(scenario: Scenario) -> list[str]:
+    """Returns the names by which the rounds of a run know its parties; none if there are too many to show."""
     parties = scenario.data.parties
-    names = [f"p{place}" for place in range(parties)] if parties <= MOST_NAMED else []
-    found = {**summary, "history": read_history(path)[0], "picture": None, "names": names, "says": ""}
-    found |= {"scenario": scenario.encode().decode(), **_describe_graph(scenario, names)}
+    return [f"p{place}" for place in range(parties)] if parties <= MOST_NAMED else []
+
+
+def _read_labels(path: Path, names: list[str]) -> dict[str, str]:
+    """Returns the real name of each party, if the run's folder has them; none if it has not one for each."""
     try:
-        found["says"] = msgspec.json.decode(read_whole_file(path / AUDIT) or b"{}", type=_Audit).says
-    except Exception as error:
-        found["says"] = f"cannot be read ({explain_error(error)})"
-    return found
+        found = msgspec.json.decode(read_whole_file(path / PARTIES) or b"[]", type=list[str])
+    except (msgspec.DecodeError, TacitError):
+        return {}
+    return dict(zip(names, found, strict=True)) if len(found) == len(names) else {}
 
 
 def _describe_graph(scenario: Scenario, names: list[str]) -> Description:
@@ -244,7 +347,10 @@ def read_folder_stamp(path: Path) -> Stamp:
     """Returns a value that changes whenever a shown file does, or becomes so old that its state changes."""
     return tuple(
         (when, size, time() - when / 1e9 < limit)
-        for file, limit in ((SCENARIO, QUIET), (METRICS, QUIET), (MODEL, QUIET), (STATUS, FRESH))
+        for file, limit in (
+            *((SCENARIO, QUIET), (METRICS, QUIET), (MODEL, QUIET), (STATUS, FRESH)),
+            *((each, 0.0) for each in (AUDIT, REPORT, TAGS)),
+        )
         for when, size in (read_stamp(path / file),)
     )
 
@@ -261,3 +367,17 @@ def check_text(text: str) -> Scenario:
         many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_BOUND}); use tacit train"
         raise ConfigSource.parse(text, "scenario.toml").error([(("data", "parties"), many)])
     return scenario
+
+
+def parse_toml(text: str) -> Description:
+    """Returns the plain values of a text in TOML by their keys; none if it is no TOML."""
+    try:
+        return _keep_plain(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def _keep_plain(table: Description) -> Description:
+    """Returns a table without dates and lists, which no control of the form has."""
+    plain = {key: _keep_plain(value) if isinstance(value, dict) else value for key, value in table.items()}
+    return {key: value for key, value in plain.items() if isinstance(value, dict | str | int | float)}

@@ -9,32 +9,39 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from tacit.app.ui import run_folders
 from tacit.app.ui.adversary_query import AdversaryQuery, parse_number
-from tacit.app.ui.auth import AccessControl
+from tacit.app.ui.auth import REPORT_PATH, AccessControl, report_address
 from tacit.app.ui.daemon_threads import DaemonThreads
 from tacit.app.ui.launched_runs import LaunchedRuns
 from tacit.app.ui.regular_files import decode_name
 from tacit.app.ui.setting_controls import describe_controls
 from tacit.app.ui.worker_pool import PageWorkers
 from tacit.app.ui.worker_process import Event
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.protocols import REGISTRY
 
 STATIC = Path(__file__).with_name("static")
-VIEWS = ("/", "/run", "/compare", "/adversary", "/plan", "/start")
+VIEWS = ("/", "/run", "/compare", "/federation", "/adversary", "/plan", "/start", "/glossary")
 """Paths of the page, all of which serve one file: its script shows the view of the path."""
 POLL_SECONDS = 0.5
 """Seconds between two scans of the folder."""
 MOST_THREADS = 4
 """Threads for the same kind of work."""
 MOST_TEXT = 100_000
-"""Size limit of a scenario that the page sends, in bytes."""
+"""Size limit of a text that the page sends, in bytes."""
+
+
+class TagList(msgspec.Struct):
+    """Tags that the page sends for a run."""
+
+    id: str
+    tags: list[str]
 
 
 class PageServer:
@@ -48,21 +55,26 @@ class PageServer:
         self.is_stopping: Callable[[], bool] = lambda: False
         """Returns whether the server is being stopped."""
         self._cache: run_folders.RunCache = {}
+        self._token = ""
 
     def app(self, token: str, port: int) -> ASGIApp:
         """Returns the ASGI application, which needs the token."""
+        self._token = token
         routes = [
             *(Route(view, self.index) for view in VIEWS),
             Route("/api/protocols", self.protocols),
             Route("/api/watch", self.watch),
             Route("/api/run", self.run),
+            Route("/api/tags", self.tags, methods=["POST"]),
             Route("/api/ask", self.ask),
             Route("/api/plan", self.plan),
             Route("/api/check", self.check, methods=["POST"]),
             Route("/api/start", self.start, methods=["POST"]),
+            Route(REPORT_PATH, self.report),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        return AccessControl(Starlette(routes=routes, lifespan=self._run_workers), token, port, VIEWS)
+        inside = Starlette(routes=routes, lifespan=self._run_workers, exception_handlers={404: self.not_found})
+        return AccessControl(inside, token, port, VIEWS)
 
     @asynccontextmanager
     async def _run_workers(self, app: Starlette) -> AsyncIterator[None]:
@@ -78,6 +90,11 @@ class PageServer:
         """Serves the page itself."""
         del request
         return FileResponse(STATIC / "index.html")
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """Serves the page for an address that does not exist: the page says so."""
+        del request, error
+        return FileResponse(STATIC / "index.html", 404)
 
     async def protocols(self, request: Request) -> Response:
         """Serves the list of protocols with their settings, and the plug-ins that cannot be used."""
@@ -97,7 +114,38 @@ class PageServer:
 
     def _describe_run(self, name: str) -> run_folders.Description | None:
         path = run_folders.list_folders(self.root).get(name)
-        return None if path is None else run_folders.describe_run(name, path)
+        found = None if path is None else run_folders.describe_run(name, path)
+        if found is not None and found.get("report"):
+            found["report"] = report_address(self._token, name)
+        return found
+
+    async def report(self, request: Request) -> Response:
+        """Serves the report of a run, as a page without scripts."""
+        found = await self._reads.run(self._read_report, request.query_params.get("id", ""))
+        if found is None:
+            return PlainTextResponse("this run has no report that can be read\n", 404)
+        return Response(found, media_type="text/html; charset=utf-8")
+
+    def _read_report(self, name: str) -> bytes | None:
+        path = run_folders.list_folders(self.root).get(name)
+        return None if path is None else run_folders.read_report(path)
+
+    async def tags(self, request: Request) -> Response:
+        """Sets the tags of a run."""
+        try:
+            wanted = msgspec.json.decode(await _read_text(request), type=TagList)
+            await self._reads.run(self._write_tags, wanted)
+        except msgspec.DecodeError as error:
+            return _respond({"problems": [f"the tags cannot be read: {error}"]})
+        except TacitError as error:
+            return _respond({"problems": error.problems if isinstance(error, ConfigError) else [str(error)]})
+        return _respond({"problems": []})
+
+    def _write_tags(self, wanted: TagList) -> None:
+        path = run_folders.list_folders(self.root).get(wanted.id)
+        if path is None:
+            raise ConfigError(f"there is no run {wanted.id!r} here")
+        run_folders.write_tags(path, wanted.tags)
 
     async def watch(self, request: Request) -> Response:
         """Streams the lists of runs and parties, again whenever one of them changes."""
@@ -153,10 +201,13 @@ class PageServer:
 
     async def check(self, request: Request) -> Response:
         """Serves the problems of a scenario."""
+        text = ""
         try:
-            scenario = await self._checks.run(run_folders.check_text, await _read_text(request))
+            text = await _read_text(request)
+            scenario = await self._checks.run(run_folders.check_text, text)
         except ConfigError as error:
-            return _respond({"problems": error.problems})
+            # The form follows the text also while the text has problems, as long as it is TOML.
+            return _respond({"problems": error.problems, "given": run_folders.parse_toml(text)})
         return _respond({"problems": [], "scenario": msgspec.to_builtins(scenario)})
 
     async def start(self, request: Request) -> Response:
@@ -172,7 +223,7 @@ async def _read_text(request: Request) -> str:
     async for part in request.stream():
         data += part
         if len(data) > MOST_TEXT:
-            raise ConfigError(f"no scenario is longer than {MOST_TEXT} bytes")
+            raise ConfigError(f"the text is longer than {MOST_TEXT} bytes")
     return data.decode(errors="replace")
 
 

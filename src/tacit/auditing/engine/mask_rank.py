@@ -23,7 +23,7 @@ def check_masks(protocol: Protocol, coalition: Sequence[Party], view: View) -> N
     if not is_shipped(protocol) and not hides_last_bits(view):
         raise NotAuditable(
             f"{protocol.name} cannot be audited: in what {list_names(coalition)} sees, masks cancel modulo a power "
-            f"of two and not otherwise, so that they do not hide last bits; use every mask in one sum and one "
+            f"of two and not otherwise, so that they do not hide last bits; try: use every mask in one sum and one "
             f"difference at most"
         )
 

@@ -234,8 +234,8 @@ class Guard:
         except NotAuditable as error:
             if not any(run.book.overflowed for run in others):
                 raise
-            raise NotAuditable(f"{error}; entries at the clip are too large for its ring, and Terms.span is how large "
-                               f"numbers get") from error  # fmt: skip
+            raise NotAuditable(f"{error.message}; entries at the clip are too large for its ring, and Terms.span says "
+                               f"how large numbers get") from error  # fmt: skip
 
     def check_lengths(self) -> None:
         """Raises NotAuditable if long vectors are treated differently from those of an audit."""

@@ -263,7 +263,7 @@ def _resolve_vectors(
             who = " and ".join(sorted(coalition)) or "an eavesdropper"
             raise NotLinear(
                 f"{who} would see the vector of {party} with its weight and without, so that what they see is not "
-                f"linear and the audit does not guess what that shows; send one of the two"
+                f"linear and the audit does not guess what that shows; try: send one of the two"
             )
     if not plain:
         return list(vectors)

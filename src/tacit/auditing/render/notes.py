@@ -8,6 +8,7 @@ from tacit.auditing.render.recipes import join_names
 from tacit.auditing.render.sparse import describe_entries, render_selections
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
+from tacit.core.errors import ErrorText
 from tacit.core.protocol import Settings
 from tacit.core.protocol_facts import PrivacyArgument, Remedy
 from tacit.core.suite import Party
@@ -82,7 +83,7 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
         missing: The parties that drop out in the worst case, if the exposure needs that.
     """
     if len(report.parties) == 2:
-        return "the average of two parties shows each the other's vector; add a party, or pass allow_leaks=True"
+        return "the average of two parties shows each the other's vector; try: add a party"
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
     cure = _describe_cure(settings.remedy(dropouts=bool(missing)))
@@ -92,10 +93,7 @@ def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] 
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
     known = f" once it knows {join_names(report.known_draws)}" if report.known_draws else ""
-    return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}, as the report says; "
-        f"use {cure}, or pass allow_leaks=True to go on knowingly"
-    )
+    return f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}; try: {cure}"
 
 
 def render_unaudited(note: Remark) -> str:
@@ -104,11 +102,11 @@ def render_unaudited(note: Remark) -> str:
     Args:
         note: The note that says why there was no audit.
     """
-    why, cure = render_note(note), "a protocol that can be audited"
+    why, cure = ErrorText.parse(render_note(note)).message, "use a protocol that can be audited (see tacit plan)"
     if note.code is NoteCode.TOO_LONG:
         why = "not audited, because an audit would take long and no argument (docs/claims.md) covers these settings"
-        cure = "smaller or other settings"
-    return f"{why}; use {cure} (see tacit plan), or pass allow_leaks=True to go on without knowing what is shown"
+        cure = "use smaller or other settings (see tacit plan)"
+    return f"{why}; try: {cure}"
 
 
 def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Settings) -> str:
@@ -121,15 +119,15 @@ def render_argued_refusal(protocol: str, argument: PrivacyArgument, settings: Se
     """
     statement = render_argument(argument.name, argument.facts, argument.statement)
     return (
-        f"{protocol} would show vectors (docs/claims.md, {argument.name}): {statement}; use "
-        f"{_describe_cure(settings.remedy(dropouts=False))}, or pass allow_leaks=True to go on knowingly"
+        f"{protocol} would show vectors (docs/claims.md, {argument.name}): {statement}; try: "
+        f"{_describe_cure(settings.remedy(dropouts=False))}"
     )
 
 
 def _describe_cure(remedy: Remedy | None) -> str:
     if remedy is None:
-        return "other settings (see tacit plan)"
-    return f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
+        return "use other settings (see tacit plan)"
+    return f"use a larger {remedy.option}" if remedy.value is None else f"use {remedy.option}={remedy.value!r}"
 
 
 def render_preflight(protocol_server: bool, adversary: int, notes: Sequence[Remark]) -> list[str]:

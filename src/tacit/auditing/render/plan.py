@@ -15,9 +15,11 @@ VERDICTS = {
     Verdict.NOT_AUDITED: "not audited",
 }
 LEGEND = (
-    "holds: nobody is exposed to any coalition of that size. nothing found: the same, but not everything could be "
-    "analysed. if models drift: not so if parties contribute the same vector again and again."
+    "holds: no coalition of that size recovers a vector.",
+    "nothing found: the same, but not everything could be analysed.",
+    "if models drift: vectors are exposed if parties contribute the same ones again and again.",
 )
+"""Meaning of the verdicts, one sentence each."""
 
 
 def name_verdict(verdict: Verdict, needs_drift: bool = False) -> str:

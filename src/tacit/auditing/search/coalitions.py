@@ -128,7 +128,7 @@ def coalitions_in_question(
     Raises ConfigError if there is no coalition of that size, or if both arguments are given.
     """
     if coalition is not None and size is not None:
-        raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
+        raise ConfigError("coalition names one, and coalition_size is for all of a size; try: give one of the two")
     if coalition is not None:
         return [resolve_members(coalition, parties)]
     if size is not None and (not is_count(size) or size >= len(parties)):

@@ -83,7 +83,7 @@ def _warn_clipped(ending: Ending) -> None:
         )
         problem = f"{entries} clipped, the largest being {ending.largest:g}"
         cure = "raise clip in the roster, with bits=64 if by much, or leave such arrays out (exclude)"
-        warnings.warn(f"{problem}; {cure}", ClippedWarning, stacklevel=2)
+        warnings.warn(f"{problem}; try: {cure}", ClippedWarning, stacklevel=2)
 
 
 mod = make_mod(_find_party, _warn_clipped)
@@ -132,7 +132,7 @@ def trial(path: str | Path, protocol: str, parties: int, **settings: Any) -> Pat
         there = RosterFile.load(path)
         if (there.protocol, len(there.names)) != (protocol, parties):
             found = f"{there.protocol} between {len(there.names)} parties, not {protocol} between {parties}"
-            raise ConfigError(f"{path} is of {found}; move its folder away, or give another path")
+            raise ConfigError(f"{path} is of {found}; try: move its folder away, or give another path")
         return path
     names = tuple([f"p{place}" for place in range(parties)])
     entropy = SystemEntropy()

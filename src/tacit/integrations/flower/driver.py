@@ -41,7 +41,7 @@ MOST_PATIENCE = 1e6
 """Longest wait that a node may ask for, in phases."""
 LEEWAY = 1 << 10
 """Rounds that a node may be ahead of most others and still be believed."""
-NO_ROSTER = "the protocol of this federation has a server; give its roster: tacit-federation"
+NO_ROSTER = "the protocol of this federation has a server; try: give its roster: tacit-federation"
 LOG = logging.getLogger("tacit.flower")
 
 T = TypeVar("T")
@@ -82,7 +82,9 @@ def _answer_message(
     asked = message.content.config_records.get(RECORD)
     if asked is None:
         if _trains(message):
-            raise ConfigError("this node trains for rounds of Tacit only; give the strategy the grid of tacit.flower")
+            raise ConfigError(
+                "this node trains for rounds of Tacit only; try: give the strategy the grid of tacit.flower"
+            )
         return call_next(_insert_own_model(party, storage, message), context)
     if "hello" in asked:
         return Message(RecordDict({RECORD: introduce_node(party, asked.get("challenge"))}), reply_to=message)
@@ -114,10 +116,12 @@ def _read_company(party: FlowerParty, asked: ConfigRecord) -> dict[Party, bytes]
     names, incarnations = asked.get("parties"), asked.get("incarnations")
     known = {*party.roster.names, SERVER}
     if not isinstance(names, list) or not isinstance(incarnations, list) or len(names) != len(incarnations):
-        raise ConfigError("the request of a round does not list its parties; use the same release of Tacit everywhere")
+        raise ConfigError(
+            "the request of a round does not list its parties; try: use the same release of Tacit everywhere"
+        )
     if not known.issuperset(names) or not all(map(is_incarnation, incarnations)):
         raise ConfigError(
-            "the request of a round lists parties that are not on the roster; give everybody the same roster"
+            "the request of a round lists parties that are not on the roster; try: give everybody the same roster"
         )
     return dict(zip(names, incarnations, strict=True))  # type: ignore[arg-type]
 
@@ -173,7 +177,7 @@ def _extract_update(party: FlowerParty, content: RecordDict) -> Update:
     if not isinstance(weight, int | float) or not 0 < weight <= settings.max_weight:
         raise ConfigError(
             f"{WEIGHT} of an answer to train must be above 0 and at most max_weight={settings.max_weight:g}, not "
-            f"{weight!r}; raise max_weight in the roster"
+            f"{weight!r}; try: raise max_weight in the roster"
         )
     return Update(vector, float(weight))
 
@@ -236,7 +240,7 @@ def _decode_answer(kind: type[T], message: Message) -> T:
 def _read_integer(record: ConfigRecord, name: str) -> int:
     value = record.get(name)
     if not isinstance(value, int):
-        raise ConfigError(f"a message of a round has no {name}; use the same release of Tacit everywhere")
+        raise ConfigError(f"a message of a round has no {name}; try: use the same release of Tacit everywhere")
     return value
 
 
@@ -337,7 +341,7 @@ class AveragingGrid(Grid):
         if self._server is None:
             return NO_ROSTER if introduced.server else ""
         if self._server.has_other_incarnation(party, introduced.incarnation):
-            return f"{party} has lost its journal, and may send contradictory messages in a round; {RENEW}"
+            return f"{party} has lost its journal, and may send contradictory messages in a round; try: {RENEW}"
         return ""
 
     # --- rounds ------------------------------------------------------------------------------------------------------

@@ -81,13 +81,15 @@ class NodeFolder:
             self._create_record()
             self._lock = open_private(folder / "lock")
         except OSError as error:
-            raise ConfigError(f"{folder} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{folder} cannot be written: {error.strerror}; try: use another folder") from None
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             remove_leftovers(folder)
             record = self._read("mark", NodeRecord)
             if record is None:
-                raise JournalError(f"{folder / 'mark'} is lost, and with it the number of the last round; {self._cure}")
+                raise JournalError(
+                    f"{folder / 'mark'} is lost, and with it the number of the last round; try: {self._cure}"
+                )
             self.record = record
             number, tip = self._read("tip", tuple[int, bytes]) or (0, b"")
         except BaseException:
@@ -118,7 +120,7 @@ class NodeFolder:
         except FileNotFoundError:
             return None
         except (OSError, WireError, msgspec.DecodeError) as error:
-            raise JournalError(f"{path} was changed ({error}); {self._cure}") from None
+            raise JournalError(f"{path} was changed ({error}); try: {self._cure}") from None
 
     def write(self, record: NodeRecord, tip: bytes) -> None:
         """Replaces the record and the tip; the record is durable when this returns."""

@@ -42,7 +42,7 @@ JOURNAL, UPDATE, AVERAGE = "journal", "brought", "average"
 """Keys of a storage: the first two while a round is active, the last after a round without a server."""
 SIZE = 8
 """Bytes of an encoded length or round number."""
-GONE = "the round continues without this party, which can join the next"
+GONE = "join the next round; this one goes on without this party"
 
 Storage = MutableMapping[str, Any]
 """Bytes by key, kept by Flower."""
@@ -149,15 +149,15 @@ class FlowerParty:
             before = folder.record
             if number <= before.number:
                 raise JournalError(
-                    f"{self.name} has begun round {before.number} and does not begin round {number} again; {GONE}"
+                    f"{self.name} has begun round {before.number} and does not begin round {number} again; try: {GONE}"
                 )
             if not in_reach(before.number, number):
                 raise JournalError(
-                    f"round {number} is too far ahead of round {before.number}, the last of {self.name}; {GONE}"
+                    f"round {number} is too far ahead of round {before.number}, the last of {self.name}; try: {GONE}"
                 )
             known = {**(company or {}), self.name: before.incarnation}
             if company and company.get(self.name) != before.incarnation:
-                raise JournalError(f"others know {self.name} by another incarnation than its own; {RENEW}")
+                raise JournalError(f"others know {self.name} by another incarnation than its own; try: {RENEW}")
             folder.record = before = msgspec.structs.replace(before, company=known)
             agreement = self._derive_agreement(entries, known)
             self._live = None
@@ -186,7 +186,7 @@ class FlowerParty:
         with self._open_folder() as folder:
             record = folder.record
             if number != record.number:
-                raise JournalError(f"{self.name} is not in round {number}; {GONE}")
+                raise JournalError(f"{self.name} is not in round {number}; try: {GONE}")
             if not record.under_way:
                 return StepResult([], over=True)
             live, self._live = self._live, None  # After an error from here on, the round in memory is not reused.
@@ -207,7 +207,7 @@ class FlowerParty:
         try:
             data = self._sealing.open(storage[AVERAGE], frame_parts(AVERAGE.encode(), number.to_bytes(SIZE)))
         except WireError:
-            raise JournalError(f"the average of round {number} was changed; take part in a new run") from None
+            raise JournalError(f"the average of round {number} was changed; try: take part in a new run") from None
         return np.frombuffer(data)
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -220,12 +220,12 @@ class FlowerParty:
         here = live is not None and (live.participant.number, live.tip) == (record.number, folder.tip)
         if storage is None:
             if live is None or not here:
-                raise JournalError(f"round {record.number} was interrupted; {GONE}")
+                raise JournalError(f"round {record.number} was interrupted; try: {GONE}")
             return Journal(), live.participant
         if JOURNAL not in storage or UPDATE not in storage:
             raise JournalError(
                 f"the journal of {self.name} for round {record.number} is lost, and the round must not begin "
-                f"again; {GONE}"
+                f"again; try: {GONE}"
             )
         agreement = self._derive_agreement(record.entries, record.company)
         journal = Journal.decode(bytes(self._unseal(JOURNAL, agreement, record.number, storage[JOURNAL])), folder.tip)
@@ -340,7 +340,7 @@ class FlowerParty:
             return self._sealing.open(data, _seal_context(key, agreement, number))
         except WireError:
             raise JournalError(
-                f"what {self.name} had stored for round {number} was changed, or is from another round; {GONE}"
+                f"what {self.name} had stored for round {number} was changed, or is from another round; try: {GONE}"
             ) from None
 
 

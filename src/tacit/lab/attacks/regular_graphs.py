@@ -90,7 +90,8 @@ def regular_graphs(nodes: int, degree: int, count: int, rng: np.random.Generator
     """
     if not 2 <= degree <= nodes - 2 or nodes * degree % 2:
         raise ConfigError(
-            f"cannot draw {degree}-regular graphs on {nodes} nodes; take a degree from 2 to {nodes - 2}, and an even "
+            f"cannot draw {degree}-regular graphs on {nodes} nodes; try: "
+            f"take a degree from 2 to {nodes - 2}, and an even "
             "one if the number of nodes is odd"
         )
     drawn = _Multigraphs(nodes, degree, count, rng)

@@ -54,7 +54,7 @@ def of_arrays(
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     arrays = {called: np.asarray(each) for called, each in given.items() if each is not None}
     if len(arrays) == 3:
-        raise ConfigError("x_test and y_test come together; give both, or neither")
+        raise ConfigError("x_test and y_test come together; try: give both, or neither")
     arrays |= {called: _column(array) for called, array in arrays.items() if called.startswith("y")}
     problems = _array_problems(arrays) or _length_problems(arrays)
     if owner is not None and np.shape(owner) != arrays["y"].shape[:1]:
@@ -69,7 +69,9 @@ def of_arrays(
         numbered = [array for called, array in arrays.items() if kind == "text" or called.startswith("y")]
         found = 1 + max(int(array.max()) for array in numbered)
     if classes is not None and (not labels or not found <= classes <= MOST_LABELS):
-        raise ConfigError(f"classes={classes} cannot be: the largest label here is {found - 1}; give at least {found}")
+        raise ConfigError(
+            f"classes={classes} cannot be: the largest label here is {found - 1}; try: give at least {found}"
+        )
     for called in arrays:
         if called.startswith("y"):
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
@@ -108,16 +110,18 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
     """
     folder = Path(path)
     if unknown := sorted(set(options) - {"name", "kind", "share", "classes"}):
-        raise ConfigError(f"samples in a folder have no option {unknown[0]!r}; use kind, share or classes")
+        raise ConfigError(f"samples in a folder have no option {unknown[0]!r}; try: use kind, share or classes")
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
     paths = sorted(folder.glob("*.npz"))
     if not paths:
-        raise ConfigError(f"{folder} has no .npz files; write one a party: np.savez('north.npz', x=x, y=y)")
+        raise ConfigError(f"{folder} has no .npz files; try: write one a party: np.savez('north.npz', x=x, y=y)")
     if only is not None and len(paths) > 1:
         paths = [each for each in paths if each.stem == only]
         if not paths:
-            raise ConfigError(f"{folder} has several .npz files, and no {only}.npz; give {only}'s samples that name")
+            raise ConfigError(
+                f"{folder} has several .npz files, and no {only}.npz; try: give {only}'s samples that name"
+            )
     stored: list[dict[str, Array]] = []
     problems: list[str] = []
     for each in paths:
@@ -156,10 +160,10 @@ def _arrays(path: Path) -> dict[str, Array]:
     with path.open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         if isinstance(stored, np.ndarray):
-            raise ValueError("it has one array, without a name; write it by np.savez")
+            raise ValueError("it has one array, without a name; try: write it by np.savez")
         found = {called: stored[called] for pair in PAIRS for called in pair if called in stored.files}
     if wrong := [called for called, each in found.items() if not isinstance(each, np.ndarray)]:
-        raise ValueError(f"{wrong[0]} is no array; write it by np.savez")
+        raise ValueError(f"{wrong[0]} is no array; try: write it by np.savez")
     return found
 
 
@@ -200,21 +204,23 @@ def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
         label, numbers = name.startswith("y"), np.issubdtype(array.dtype, np.number)
         if not numbers or np.issubdtype(array.dtype, np.complexfloating):
             cure = "number the labels: np.unique(y, return_inverse=True)[1]" if label else "give every sample one shape"
-            problems.append(f"{name} has entries of type {array.dtype}, which are no numbers; {cure}")
+            problems.append(f"{name} has entries of type {array.dtype}, which are no numbers; try: {cure}")
         elif array.ndim == 0 or not array.size:
-            problems.append(f"{name} is empty; give at least 1 sample" if array.ndim else f"{name} is a single number")
+            problems.append(
+                f"{name} is empty; try: give at least 1 sample" if array.ndim else f"{name} is a single number"
+            )
         elif not np.isfinite(array).all():
             wrong = array.size - int(np.isfinite(array).sum())
             many = format_count(wrong, "entry that is", "entries that are")
-            problems.append(f"{name} has {many} not finite; leave these samples out, or fill them in")
+            problems.append(f"{name} has {many} not finite; try: leave these samples out, or fill them in")
         elif label and np.issubdtype(array.dtype, np.integer) and not 0 <= array.min() <= array.max() < MOST_LABELS:
             worst = array.min() if array.min() < 0 else array.max()
             problems.append(
-                f"labels must be 0, 1, 2, …, not {worst}; number them by np.unique({name}, return_inverse=True)[1], "
-                "or give floats for regression"
+                f"labels must be 0, 1, 2, …, not {worst}; try: "
+                f"number them by np.unique({name}, return_inverse=True)[1], or give floats for regression"
             )
     if not problems and arrays["x"].ndim == 1:
-        problems.append("x has one number a sample; give it as a column: x[:, np.newaxis]")
+        problems.append("x has one number a sample; try: give it as a column: x[:, np.newaxis]")
     return problems
 
 
@@ -238,7 +244,7 @@ def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> 
     """Returns the problems of one party's arrays, and their differences from those of the first party."""
     problems = [f"it has no {called}" for called in PAIRS[0] if called not in arrays]
     if ("x_test" in arrays) != ("y_test" in arrays):
-        problems.append("it has only one of x_test and y_test; give both, or neither")
+        problems.append("it has only one of x_test and y_test; try: give both, or neither")
     problems = problems or _array_problems(arrays) or _length_problems(arrays)
     if not problems:
         problems += [
@@ -265,7 +271,7 @@ def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     if kind not in get_args(Kind):
         return [f"there are {', '.join(get_args(Kind))}, not kind={kind!r}"]
     if whole and x.dtype != np.uint8 and kind == "images":
-        return [f"pixels are bytes (uint8, 0 to 255) or floats, not {x.dtype}; convert them: x.astype(np.uint8)"]
+        return [f"pixels are bytes (uint8, 0 to 255) or floats, not {x.dtype}; try: convert them: x.astype(np.uint8)"]
     fits = {
         "images": x.ndim in (3, 4) and y.ndim == 1 and labels,
         "text": whole and labels and x.ndim == 2 and x.shape == y.shape,
@@ -301,7 +307,7 @@ def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
     if not xs:
         raise ConfigError(f"{called} has no samples")
     problems = [
-        f"{called} has {what} of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}; make them alike"
+        f"{called} has {what} of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}; try: make them alike"
         for what, arrays in (("x", xs), ("y", ys))
         if len(shapes := {array.shape for array in arrays}) > 1
     ]

@@ -94,7 +94,7 @@ def find_file(file: SourceFile) -> Path | None:
 def verify_file(path: Path, file: SourceFile) -> Path:
     """Returns the path if its file has the right SHA-256; raises ConfigError otherwise."""
     if (found := sha256(path)) not in (file.sha256, *file.also):
-        raise ConfigError(f"{path} has the SHA-256 {found}; put the file with {file.sha256} in its place")
+        raise ConfigError(f"{path} has the SHA-256 {found}; try: put the file with {file.sha256} in its place")
     return path
 
 
@@ -119,24 +119,27 @@ def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Pat
         # A file appears under its name only when it is complete, whatever happens before.
         handle, part = tempfile.mkstemp(dir=folder, prefix=f".{file.name}.", suffix=".part")
     except OSError as error:
-        raise ConfigError(f"{file.name} cannot be kept in {folder} ({_reason(error)}); {_elsewhere(file)}") from None
+        raise ConfigError(
+            f"{file.name} cannot be kept in {folder} ({_reason(error)}); try: {_elsewhere(file)}"
+        ) from None
     try:
         with os.fdopen(handle, "wb") as kept:
             found, length = _copy_download(file, kept.write, progress)
         if length < file.size:
             raise ConfigError(
-                f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; "
+                f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; try: "
                 f"try again, or {_elsewhere(file)}"
             )
         if length > file.size or found != file.sha256:
             what = f"is longer than {file.size} bytes" if length > file.size else f"has the SHA-256 {found}"
-            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; {_elsewhere(file)}")
+            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; try: {_elsewhere(file)}")
         os.replace(part, folder / file.name)
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # The error holds the connection.
         raise ConfigError(
-            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); {_elsewhere(file)}"
+            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); try: "
+            f"{_elsewhere(file)}"
         ) from None
     finally:
         with suppress(OSError):
@@ -176,10 +179,10 @@ def _missing(source: DataSource) -> str:
         for bundle in source.bundles
     ]
     names = " or ".join(" and ".join(file.name for file in bundle) for bundle in source.bundles)
-    how = f"; {source.how}" if source.how else ""
+    how = f" ({source.how})" if source.how else ""
     return (
-        f"there is no {names}; put {', or '.join(bundles)}, into {cache_folder()}, "
-        f"or set TACIT_DATA to the folder that holds it{how}"
+        f"{names} is missing{how}; try: put {', or '.join(bundles)}, into {cache_folder()}, "
+        f"or set TACIT_DATA to the folder that holds it"
     )
 
 

@@ -68,13 +68,13 @@ def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> lis
     random.
     """
     if owner is None:
-        raise ConfigError("nobody owns the samples of this set; split it as iid, shards or dirichlet")
+        raise ConfigError("nobody owns the samples of this set; try: split it as iid, shards or dirichlet")
     _check(len(owner), parties)
     names, whose, counts = np.unique(owner, return_inverse=True, return_counts=True)
     if parties > len(names):
         raise ConfigError(
-            f"{len(names)} owners cannot be {parties} parties; take at most {len(names)}, or split the set as iid, "
-            "shards or dirichlet"
+            f"{len(names)} owners cannot be {parties} parties; try: "
+            f"take at most {len(names)}, or split the set as iid, shards or dirichlet"
         )
     if parties == len(names):
         return [np.flatnonzero(whose == place) for place in range(parties)]
@@ -93,7 +93,7 @@ def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
     """Returns a given split, sorted; raises ConfigError if it is not a split of `count` samples."""
     made = [np.sort(np.asarray(part, np.int64).ravel()) for part in parts]
     problems = [
-        f"party {party} has no samples; give it some, or take fewer parties"
+        f"party {party} has no samples; try: give it some, or take fewer parties"
         for party, part in enumerate(made)
         if not len(part)
     ]
@@ -126,7 +126,7 @@ def _check(count: int, parties: int) -> None:
         raise ConfigError(
             f"{format_count(count, 'sample')} can be split among 1 to "
             f"{format_count(count, 'party', 'parties')}, not {parties:,}"
-            + "; take fewer parties, or more samples"
+            + "; try: take fewer parties, or more samples"
             * (parties > count)
         )
 
@@ -134,4 +134,6 @@ def _check(count: int, parties: int) -> None:
 def _check_labels(y: Array) -> None:
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         what = "a label at every place" if y.ndim != 1 else "numbers in place of labels"
-        raise ConfigError(f"these samples have {what}, so they cannot be split by label; split them as iid or by owner")
+        raise ConfigError(
+            f"these samples have {what}, so they cannot be split by label; try: split them as iid or by owner"
+        )

@@ -45,7 +45,7 @@ def gru(data: Dataset, *, embedding: int = 100, hidden: int = 128) -> Any:
     """
     torch = import_torch()
     if data.kind != "text":
-        raise ConfigError(f"gru learns text, and {data.name} has {data.kind}; use shakespeare, or another model")
+        raise ConfigError(f"gru learns text, and {data.name} has {data.kind}; try: use shakespeare, or another model")
 
     class Recurrent(torch.nn.Module):  # type: ignore[name-defined, misc]
         """An embedding, a GRU, and scores for the next token at every place."""
@@ -205,12 +205,14 @@ def _by_pixel(*layers: Any) -> Any:
 def _image(data: Dataset, name: str, least: int) -> tuple[int, int, int]:
     """Returns channels, height and width; raises ConfigError if a network cannot process such images."""
     if data.kind != "images" or not data.classes:
-        raise ConfigError(f"{name} tells images apart, and {data.name} has {data.kind}; use softmax, or another model")
+        raise ConfigError(
+            f"{name} classifies images, and {data.name} has {data.kind}; try: use softmax, or another model"
+        )
     shape = data.x.shape[1:]
     height, width = shape[0], shape[1]
     if min(height, width) < least:
         raise ConfigError(
-            f"{name} takes images of {least} × {least} or more, and those of {data.name} are {height} × {width}; "
+            f"{name} takes images of {least} × {least} or more, and those of {data.name} are {height} × {width}; try: "
             "use mlp, or another model"
         )
     return shape[2] if len(shape) == 3 else 1, height, width

@@ -38,14 +38,16 @@ def softmax(data: Dataset) -> Model:
 def mlp(data: Dataset, *, hidden: Sequence[int] = (128,)) -> Model:
     """Returns a perceptron with hidden layers of those sizes."""
     if not hidden or min(hidden) < 1:
-        raise ConfigError(f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; use [128]")
+        raise ConfigError(
+            f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; try: use [128]"
+        )
     return Dense("mlp", (_features(data, "mlp"), *hidden, _classes(data, "mlp")), "softmax")
 
 
 def linear(data: Dataset, *, bias: bool = True) -> Model:
     """Returns linear regression."""
     if data.classes:
-        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; use softmax")
+        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; try: use softmax")
     return Dense("linear", (_features(data, "linear"), 1), "squares", bias=bias)
 
 
@@ -57,7 +59,7 @@ def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), b
     classes, problems = _classes(data, "logistic"), []
     if not positive and classes != 2:
         problems.append(
-            f"logistic tells two classes apart, and {data.name} has {classes}; use softmax, or set positive"
+            f"logistic separates two classes, and {data.name} has {classes}; try: use softmax, or set positive"
         )
     if positive and not set(positive) < set(range(classes)):
         problems.append(f"positive must be some of the labels 0 to {classes - 1} but not all, not {list(positive)}")
@@ -80,7 +82,9 @@ def factorization(
 ) -> Model:
     """Returns matrix factorization. Users, items and the middle of the scale are those of the data by default."""
     if data.kind != "ratings":
-        raise ConfigError(f"factorization learns ratings, and {data.name} has {data.kind}; use movielens, or softmax")
+        raise ConfigError(
+            f"factorization learns ratings, and {data.name} has {data.kind}; try: use movielens, or softmax"
+        )
     seen = np.concatenate([data.x, data.x_test]).max(axis=0) + 1
     middle = (float(data.y.min()) + float(data.y.max())) / 2 if centre is None else centre
     problems = [
@@ -163,11 +167,11 @@ def _features(data: Dataset, name: str) -> int:
     """Returns the number of features of a sample."""
     if data.kind not in ("images", "features"):
         better = "gru" if data.kind == "text" else "factorization"
-        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; use {better}")
+        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; try: use {better}")
     return int(np.prod(data.x.shape[1:]))
 
 
 def _classes(data: Dataset, name: str) -> int:
     if not data.classes:
-        raise ConfigError(f"{name} tells classes apart, and {data.name} has none; use linear")
+        raise ConfigError(f"{name} is a classifier, and {data.name} has none; try: use linear")
     return data.classes

@@ -343,13 +343,15 @@ def _problems(module: Any) -> list[str]:
     torch = import_torch()
     lazy = torch.nn.parameter.UninitializedTensorMixin
     wrong = [
-        f"{name} has no shape yet; pass one batch through the module first"
+        f"{name} has no shape yet; try: pass one batch through the module first"
         for name, tensor in module.named_parameters()
         if isinstance(tensor, lazy)
     ]
-    wrong += [f"{name} is complex; use real numbers" for name, each in module.named_parameters() if each.is_complex()]
+    wrong += [
+        f"{name} is complex; try: use real numbers" for name, each in module.named_parameters() if each.is_complex()
+    ]
     if not any(tensor.requires_grad for tensor in module.parameters()):
-        wrong.append("there is nothing to train; let some parameters require a gradient")
+        wrong.append("there is nothing to train; try: let some parameters require a gradient")
     return wrong
 
 

@@ -64,7 +64,7 @@ class NoisePlan:
         if terms.smallest_sum < self.fewest:
             raise ConfigError(
                 f"a sum of {terms.smallest_sum} would have less noise than ε takes, which is that of {self.fewest}; "
-                f"set threshold={self.fewest}"
+                f"try: set threshold={self.fewest}"
             )
         return self.spent or shared_noise(terms, entries, honest=self.honest).event()
 
@@ -79,13 +79,15 @@ def plan_noise(
 ) -> NoisePlan:
     """Plans the noise of a scenario; raises ConfigError if the settings do not allow it."""
     if scenario.weights == "samples":
-        raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
+        raise ConfigError('weights are not protected by noise; try: use weights = "equal" where there is [privacy]')
     if options.get("norm") not in (None, privacy.clip):
-        raise ConfigError(f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; leave it out")
+        raise ConfigError(
+            f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; try: leave it out"
+        )
     if privacy.unit == "sample" and options.get("bits") == 16 and "clip" not in options:
         raise ConfigError(
-            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; set clip in "
-            "[protocol], or use 32 bits"
+            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; try: "
+            "set clip in [protocol], or use 32 bits"
         )
     name = scenario.protocol["name"]
     averaged = find(name) if name not in ("local", "centralized") else None
@@ -105,10 +107,10 @@ def plan_noise(
     if privacy.unit == "sample":
         return _plan_per_sample(scenario, privacy, options, everybody, summed, sizes)
     if terms is None:
-        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
     if privacy.noise == "central":
         if find(name).server is None:
-            raise ConfigError(f'{name} has no server to add noise; use noise = "local"')
+            raise ConfigError(f'{name} has no server to add noise; try: use noise = "local"')
         return _plan_central(scenario, privacy, options)
     honest = everybody
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
@@ -154,7 +156,7 @@ def _count_honest(
         return honest, {**options, "threshold": honest + colluders}
     if terms.smallest_sum <= colluders:
         raise ConfigError(
-            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; use "
+            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; try: use "
             f"threshold={honest + colluders}"
         )
     return min(honest, terms.smallest_sum - colluders), options

@@ -81,6 +81,15 @@ class AssembledRun:
         labelled = self.data.classes and self.data.y.ndim == 1
         return splits.label_table(self.data.y, self.parts, self.data.classes) if labelled else None
 
+    def name_owners(self) -> tuple[str, ...] | None:
+        """Returns the owner of each party's samples; None if the data names none, or a party has those of several."""
+        data = self.data
+        if self.scenario.data.split.kind != "owner" or data.owner is None or not data.owners:
+            return None
+        names = tuple(data.owners[place] for place in np.unique(data.owner))
+        # Names that are numbers, as those of writers, say no more than the numbers of the parties.
+        return names if len(names) == len(self.parts) and not all(name.isdigit() for name in names) else None
+
     def rounds(self, clock: Callable[[], float] = perf_counter) -> Iterator[Metrics]:
         """Runs the remaining rounds and yields the metrics of each."""
         began, scenario = clock(), self.scenario
@@ -214,12 +223,14 @@ def _protect_rounds(
     run = f"{_name_run(found)}, noise {noise[:32]}"
     ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
-        raise JournalError(f"{place.path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
+        raise JournalError(
+            f"{place.path} is gone, and rounds were paid for; try: put it back, or begin a new run elsewhere"
+        )
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
-        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
     check_planned_rounds(ledger, spent, scenario.rounds)
 
     def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
@@ -255,12 +266,12 @@ def split_samples(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
     split, parties = wanted.split, wanted.parties
     if split.kind == "owner":
         if data.owner is None:
-            raise ConfigError(f'{data.name} does not say whose its samples are; use split = "iid", or another')
+            raise ConfigError(f'{data.name} does not say whose its samples are; try: use split = "iid", or another')
         return splits.by_owner(data.owner, parties, rng)
     if split.kind == "iid":
         return splits.iid(len(data.y), parties, rng)
     if data.y.ndim != 1 or not data.classes:
-        raise ConfigError(f'{data.name} has no labels to split by; use split = "iid" or "owner"')
+        raise ConfigError(f'{data.name} has no labels to split by; try: use split = "iid" or "owner"')
     if split.kind == "shards":
         return splits.shards(data.y, parties, split.per_party, rng)
     return splits.dirichlet(data.y, parties, split.alpha, rng)
@@ -296,7 +307,7 @@ def _audit_settings(
     if off > COARSE * changed:
         raise ConfigError(
             f"16 bits are too few for {len(parties)} parties here: averages would be off by {off:.1g}, and a round "
-            f"changes them by about {changed:.1g}; use bits=32"
+            f"changes them by about {changed:.1g}; try: use bits=32"
         )
     return checked, [
         f"clip={clip:g} was chosen from the first updates, and rounding adds {off / changed:.1%} of what a "

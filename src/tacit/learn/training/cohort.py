@@ -290,12 +290,12 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
     if workers < 1:
         wrong.append(f"workers={workers} must be at least 1")
     if not parts:
-        wrong.append("there is no party; split the samples among at least 1")
+        wrong.append("there is no party; try: split the samples among at least 1")
     empty = [place for place, part in enumerate(parts) if not len(part)]
     if empty:
-        wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; use fewer parties, or another split")
+        wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; try: use fewer parties, or another split")
     if any(len(part) and (part.min() < 0 or part.max() >= len(data.x)) for part in parts):
-        wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; split these, and no others")
+        wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; try: split these, and no others")
     if (
         isinstance(model, TorchModel)
         and not model.mixes
@@ -304,16 +304,18 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
     ):
         wrong.append(
             f"{model.name} has buffers of floats, which are averaged as they are: no clip and no noise touches them; "
-            "leave them out of its state (persistent=False), or learn without a clip of gradients"
+            "try: leave them out of its state (persistent=False), or learn without a clip of gradients"
         )
     if isinstance(model, TorchModel) and model.mixes:
         if local.clip is not None:
             wrong.append(
                 f"{model.name} has a batch norm, which mixes samples, so that no single sample's gradient can be "
-                "clipped; use a group norm, or no clip"
+                "clipped; try: use a group norm, or no clip"
             )
         single = [place for place, part in enumerate(parts) if len(part) == 1]
         if single or local.batch == 1:
             who = f"party {single[0]} has one sample" if single else "batch is 1"
-            wrong.append(f"{model.name} has a batch norm, and {who}: nothing to take a mean over; use more samples")
+            wrong.append(
+                f"{model.name} has a batch norm, and {who}: nothing to take a mean over; try: use more samples"
+            )
     return wrong

@@ -67,11 +67,11 @@ class LocalTraining(Section, frozen=True, kw_only=True):
             if not fine or (isinstance(value, float) and not isfinite(value))
         ]
         if self.epochs is not None and self.steps is not None:
-            wrong.append(f"epochs={self.epochs} and steps={self.steps} exclude each other; give one of the two")
+            wrong.append(f"epochs={self.epochs} and steps={self.steps} exclude each other; try: give one of the two")
         if self.momentum and self.optimizer != "sgd":
-            wrong.append(f'momentum={self.momentum} is for optimizer="sgd"; leave it out with "{self.optimizer}"')
+            wrong.append(f'momentum={self.momentum} is for optimizer="sgd"; try: leave it out with "{self.optimizer}"')
         if self.count == "steps" and self.steps is None:
-            wrong.append('count="steps" needs a number of steps in a round; set steps, or use count="rounds"')
+            wrong.append('count="steps" needs a number of steps in a round; try: set steps, or use count="rounds"')
         return wrong
 
     def steps_of(self, samples: int) -> int:

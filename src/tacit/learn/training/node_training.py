@@ -142,7 +142,7 @@ class Learner:
                 self.ledger.spend(peer.name, self.spent)
             loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
-                raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
+                raise ConfigError(f"the loss is not finite in round {number}; try: use a smaller rate")
         brought = self.model - before if self.changes else self.model
         try:
             outcome = peer.average(brought, self.weight, changes=self.changes)
@@ -159,7 +159,7 @@ class Learner:
         if self.changes and number != self.number + 1:
             raise JournalError(
                 f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
-                f"of the others; copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+                f"of the others; try: copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
             )
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
@@ -233,9 +233,11 @@ class Learner:
         try:
             kept = msgspec.msgpack.decode(read_own_file(path), type=NodeCheckpoint)
         except (msgspec.DecodeError, OSError) as error:
-            raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
+            raise JournalError(
+                f"{path} cannot be read ({error}); try: move it away to begin with a new model"
+            ) from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
-            raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
+            raise ConfigError(f"{path} is of another scenario; try: give another folder, or go on with that one")
         return kept
 
     def _check_paid(self, ledger: Ledger, kept: NodeCheckpoint | None) -> None:
@@ -253,8 +255,8 @@ class Learner:
         }
         if witness := next((what for what, says in paid.items() if says), ""):
             raise JournalError(
-                f"{ledger.path} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
-                f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
+                f"{ledger.path} has no payment of {me}, and {witness} shows that rounds were paid for; try: "
+                f"restore the ledger, or begin a new run in another folder"
             )
 
 
@@ -330,8 +332,8 @@ def take_part(
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
-                "begin a new session (tacit roster renew)"
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; try: "
+                "ask them, and begin a new session (tacit roster renew)"
             )
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
@@ -361,7 +363,7 @@ def _make_private_folder(place: Path) -> None:
         if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
+        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; try: give another folder") from None
 
 
 def _has_payments(metrics: Path) -> bool:
@@ -392,9 +394,9 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
     name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
     wrong = []
     if name != roster.protocol:
-        wrong.append(f'the federation averages by {roster.protocol}; write protocol = "{roster.protocol}"')
+        wrong.append(f'the federation averages by {roster.protocol}; try: write protocol = "{roster.protocol}"')
     wrong += [
-        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
+        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; try: leave it out of the scenario"
         for option, value in scenario.protocol.items()
         if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
     ]
@@ -404,13 +406,15 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
         if option in roster.settings
     ]
     if scenario.faults or scenario.dropout:
-        wrong.append("faults and dropout are for simulations; leave them out, between machines they come by themselves")
+        wrong.append(
+            "faults and dropout are for simulations; try: leave them out, between machines they come by themselves"
+        )
     if scenario.workers > 1:
-        wrong.append("workers are for simulations of many parties; leave them out")
+        wrong.append("workers are for simulations of many parties; try: leave them out")
     if scenario.data.folder is None and scenario.data.parties != len(roster.names):
         wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
     if scenario.privacy is not None and scenario.privacy.noise == "central":
-        wrong.append('between machines the server adds no noise; use noise = "distributed" or "local"')
+        wrong.append('between machines the server adds no noise; try: use noise = "distributed" or "local"')
     return wrong
 
 
@@ -449,7 +453,9 @@ def _agree_on_batch(scenario: Scenario, samples: int) -> int:
     """
     batch, wrong = scenario.local.batch, []
     if scenario.local.steps != 1:
-        wrong.append("the noise of others counts per sample if all take one step a round; set steps = 1 in [local]")
+        wrong.append(
+            "the noise of others counts per sample if all take one step a round; try: set steps = 1 in [local]"
+        )
     if samples < batch:
         wrong.append(f"local.batch={batch} is more than the {samples} samples here; all agree on a smaller batch")
     if wrong:

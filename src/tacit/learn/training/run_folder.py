@@ -1,6 +1,8 @@
 """Folder of a training run: its files, its name, and the search for an interrupted run."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ SECRET_BYTES = 32
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
 """Files in the folder of a run. The key of the noise is deleted when the run ends."""
+PARTIES = "parties.json"
+"""File in the folder of a run with the names of its data's owners, if each party is one of them."""
 
 _PLAIN = re.compile(r"\w[\w.-]{0,79}")
 """Names that are a single component of a path, and not hidden."""
@@ -36,14 +40,16 @@ def load_noise_key(place: Path) -> bytes:
     """
     if not (place / KEY).exists():
         if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
-            raise ConfigError(f"{place / KEY} is gone, from which the noise of this run follows; begin anew elsewhere")
+            raise ConfigError(
+                f"{place / KEY} is gone, from which the noise of this run follows; try: begin anew elsewhere"
+            )
         create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
     try:
         found = read_own_file(place / KEY)
     except OSError as error:
-        raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; begin anew elsewhere") from None
+        raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; try: begin anew elsewhere") from None
     if len(found) != SECRET_BYTES:
-        raise ConfigError(f"{place / KEY} was changed or cut short; begin anew elsewhere")
+        raise ConfigError(f"{place / KEY} was changed or cut short; try: begin anew elsewhere")
     return found
 
 
@@ -56,11 +62,11 @@ def read_metrics(path: Path, rounds: int) -> list[Metrics]:
     """Reads the metrics of the first rounds. A later line may be truncated."""
     lines = read_own_file(path).splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
-        raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
+        raise ConfigError(f"{path} has fewer rounds than the checkpoint; try: begin anew in another folder")
     try:
         return [msgspec.json.decode(line, type=Metrics) for line in lines]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ConfigError(f"{path} is not as it was written; begin anew in another folder") from None
+        raise ConfigError(f"{path} is not as it was written; try: begin anew in another folder") from None
 
 
 def folder_name(scenario: Scenario) -> str:
@@ -70,7 +76,7 @@ def folder_name(scenario: Scenario) -> str:
     """
     data = scenario.data.name if scenario.data.folder is None else sanitize_name(scenario.data.display_name)
     wrong = [
-        f"{key}={name!r} cannot be part of a folder's name; use letters, digits, and - _ . between them"
+        f"{key}={name!r} cannot be part of a folder's name; try: use letters, digits, and - _ . between them"
         for key, name in (("data.name", data), ("protocol.name", scenario.protocol["name"]))
         if _PLAIN.fullmatch(name) is None
     ]
@@ -93,8 +99,26 @@ def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
     try:
         make_private_folder(place)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+        raise ConfigError(f"{place} cannot be made: {error.strerror}; try: give another folder") from None
     return place
+
+
+@contextmanager
+def open_folder(scenario: Scenario, folder: Any, resume: bool) -> Iterator[Path]:
+    """Makes the folder of a run, and removes it again if the run fails before it wrote anything there."""
+    runs = Path("runs")
+    ours = not (isinstance(folder, str | Path) and Path(folder).exists())
+    first = not runs.exists()
+    place = make_folder(scenario, folder, resume)
+    try:
+        yield place
+    except BaseException:
+        if ours:
+            with suppress(OSError):  # of a folder that is not empty
+                place.rmdir()
+                if first and place.parent == runs:
+                    runs.rmdir()
+        raise
 
 
 def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
@@ -103,10 +127,12 @@ def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path
         if (given / SCENARIO).exists():
             if not resume:
                 raise ConfigError(
-                    f"{given} has a run already; go on with it by --resume (resume=True), or give another folder"
+                    f"{given} has a run already; try: go on with it by --resume (resume=True), or give another folder"
                 )
             if Scenario.load(given / SCENARIO).digest != scenario.digest:
-                raise ConfigError(f"{given} has a run of another scenario; give another folder, or go on with that one")
+                raise ConfigError(
+                    f"{given} has a run of another scenario; try: give another folder, or go on with that one"
+                )
         return given
     name = folder_name(scenario)
     if resume:
@@ -128,7 +154,7 @@ def _find_last_run(scenario: Scenario, name: str) -> Path:
             found.append(place)
     if not found:
         raise ConfigError(
-            "there is no run of this scenario in the folder runs to go on with; give the folder that it was written to "
-            "(--folder), or begin one without --resume"
+            "there is no run of this scenario in the folder runs to go on with; try: "
+            "give the folder that it was written to (--folder), or begin one without --resume"
         )
     return max(found, key=lambda place: (place.stat().st_mtime_ns, place.name))

@@ -32,11 +32,12 @@ from tacit.learn.training.run_folder import (
     KEY,
     METRICS,
     MODEL,
+    PARTIES,
     SCENARIO,
     encode_line,
     is_over,
     load_noise_key,
-    make_folder,
+    open_folder,
     read_metrics,
     sanitize_name,
 )
@@ -138,7 +139,23 @@ def train(
     (20, 20, 20)
     """
     scenario = _check_arguments(scenario, data, model)
-    place = make_folder(scenario, folder, resume)
+    with open_folder(scenario, folder, resume) as place:
+        return _run_in_folder(scenario, place, resume, data, model, on_round, progress, address, ledger, people)
+
+
+def _run_in_folder(
+    scenario: Scenario,
+    place: Path,
+    resume: bool,
+    data: Dataset | None,
+    model: Any,
+    on_round: RoundCallback | None,
+    progress: Progress,
+    address: str | None,
+    ledger: str | Path | None,
+    people: People | None,
+) -> Run:
+    """Trains a scenario in a folder that exists. Arguments are those of `train`."""
     over = resume and scenario.privacy is not None and is_over(place)
     noise = scenario.privacy is not None and not over
     kept = Checkpoint.read(place / CHECKPOINT, noise=noise) if resume and (place / CHECKPOINT).exists() else None
@@ -153,9 +170,7 @@ def train(
         raise
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = [] if kept is None else _restore_run(place, found, kept, digest, paid_at if over else None)
-    replace_file(place / SCENARIO, scenario.encode())
-    if found.checked is not None and not (place / AUDIT).exists():
-        replace_file(place / AUDIT, audit_run(found.checked, scenario))
+    _write_description(place, found)
     replace_file(place / METRICS, b"".join(map(encode_line, history)))
     with open(open_private(place / METRICS), "ab") as file:
         for metrics in found.rounds() if not over else ():
@@ -174,6 +189,15 @@ def train(
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
+
+
+def _write_description(place: Path, found: AssembledRun) -> None:
+    """Writes what is known of a run before its first round: its scenario, the names of its parties and its audit."""
+    replace_file(place / SCENARIO, found.scenario.encode())
+    if (owners := found.name_owners()) is not None:
+        replace_file(place / PARTIES, msgspec.json.encode(owners))
+    if found.checked is not None and not (place / AUDIT).exists():
+        replace_file(place / AUDIT, audit_run(found.checked, found.scenario))
 
 
 def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
@@ -216,7 +240,7 @@ def _restore_run(
         record = decode_ledger(checkpoint.ledger).runs[0]
         if paid_at.path is None or read_ledger(paid_at.path).record_of(record.run) != record:
             raise ConfigError(
-                f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere"
+                f"{place / CHECKPOINT} is not the last one of this run, which is over; try: begin anew elsewhere"
             )
         if checkpoint.round < found.scenario.rounds:
             found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"

@@ -57,8 +57,8 @@ class Card(Section, frozen=True, kw_only=True):
         text = _read_text(_open_file(path), str(path))
         if "PRIVATE KEY" in text or re.search(r"^\s*(signing_key|sealed)\s*=", text, re.MULTILINE):
             raise ConfigError(
-                f"{path} has secret keys in it, which nobody else may have: give the card beside it, and if this was "
-                f"ever sent to anybody, make new keys: tacit keygen"
+                f"{path} contains secret keys, which must stay with their party; try: give the card beside it, and "
+                f"if anybody received this file, make new keys: tacit keygen"
             )
         source = ConfigSource.parse(text, str(path))
         card, problems = source.read(cls)
@@ -74,7 +74,7 @@ class Card(Section, frozen=True, kw_only=True):
         try:
             replace_file(path, (whose + format_toml(self)).encode(), private=False)
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; try: use another folder") from None
 
     @property
     def member(self) -> Member:
@@ -105,15 +105,17 @@ class Card(Section, frozen=True, kw_only=True):
             return problems
         cure = f"ask {self.name} for its card again"
         if self.member.problems():
-            return [(("verify_key",), f"the keys of {self.name} cannot be used; {cure}")]
+            return [(("verify_key",), f"the keys of {self.name} cannot be used; try: {cure}")]
         try:
             Roster([self.member]).verify(self.name, _statement(self), self.signature)
         except PeerFault:
-            return [(("name",), f"the card of {self.name} is not as {self.name} signed it; {cure}")]
+            return [(("name",), f"the card of {self.name} is not as {self.name} signed it; try: {cure}")]
         try:
             check_certificate(self.certificate, self.name, tls_host(self.member))
         except WireError as error:
-            return [(("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; {cure}")]
+            return [
+                (("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; try: {cure}")
+            ]
         return []
 
 
@@ -133,9 +135,9 @@ def _name_problems(name: Party) -> list[str]:
     if problems := name_problems([name]):
         return problems
     if name != name.strip():
-        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; leave that out"]
+        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; try: leave that out"]
     if "".join(unicodedata.normalize("NFKC", name).casefold().split()) == SERVER:
-        return [f"{name!r} would be taken for {SERVER!r}, which is another; call the party something else"]
+        return [f"{name!r} would be taken for {SERVER!r}, which is another; try: call the party something else"]
     return []
 
 
@@ -229,21 +231,25 @@ class Credentials:
             check_key_folder(path.parent)
             create_private(path, (whose + content).encode())
         except FileExistsError:
-            raise ConfigError(f"{path} is there already, and keys are never overwritten; move it away first") from None
+            raise ConfigError(
+                f"{path} exists already, and keys are never overwritten; try: move it away first"
+            ) from None
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; try: use another folder") from None
 
     @classmethod
     def load(cls, path: str | Path) -> "Credentials":
         """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
-            raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
+            raise ConfigError(
+                f"{path} is a card, which everybody may have; try: give the identity that it was made from"
+            )
         if "sealed" in source.given:
             source = _unseal(source, str(path))
         stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
-            raise ConfigError([f"{problem}; {CURE}" for problem in source.error(problems).problems])
+            raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
         identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
         found = cls(identity, Secret(stored.tls_key), stored.certificate)
         # The certificate contains the name and depends on the other two keys, so it is invalid if any of them changed.
@@ -251,7 +257,7 @@ class Credentials:
             check_certificate(found.certificate, found.name, tls_host(found.member))
             check_owner(found.certificate, found.tls)
         except (WireError, ValueError):
-            raise ConfigError(f"{path}: its keys do not belong together, so it was changed; {CURE}") from None
+            raise ConfigError(f"{path}: its keys do not match, so the file was changed; try: {CURE}") from None
         return found
 
 
@@ -274,7 +280,7 @@ def _unseal(source: ConfigSource, path: str) -> ConfigSource:
     """Returns the content of an encrypted identity; raises ConfigError if it cannot be decrypted."""
     found, problems = source.read(SealedIdentity)
     if found is None or problems or found.problems():
-        raise ConfigError(f"{path} is encrypted, and was changed; {CURE}")
+        raise ConfigError(f"{path} is encrypted, and was changed; try: {CURE}")
     return ConfigSource.parse(found.open(read_passphrase(path), path).decode(), path)
 
 
@@ -283,9 +289,9 @@ def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file)
     try:
         return opens(path)
     except FileNotFoundError:
-        raise ConfigError(f"there is no {path}; make one: tacit keygen") from None
+        raise ConfigError(f"there is no {path}; try: make one: tacit keygen") from None
     except PermissionError:
-        raise ConfigError(f"{path} is not ours to read; run this as the user that it belongs to") from None
+        raise ConfigError(f"{path} cannot be read by this user; try: run this as its owner") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -297,9 +303,9 @@ def _open_secret_file(path: str | Path) -> int:
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
     if found.st_uid not in (0, os.geteuid()):
-        problem = f"{path} belongs to somebody else (user {found.st_uid}); run this as that user"
+        problem = f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user"
     elif stat.S_IMODE(found.st_mode) & 0o077:
-        problem = f"{path} can be read by others, who would be able to speak in its name; run: chmod 600 {quoted}"
+        problem = f"{path} can be read by others, who could then act as this party; try: chmod 600 {quoted}"
     if problem:
         os.close(number)
         raise ConfigError(problem)
@@ -326,7 +332,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 def host_and_port(address: str) -> tuple[str, int]:
     """Returns host and port of an address in normal form, so that equal ones compare equal; raises ConfigError."""
     host, colon, port = address.rpartition(":")
-    wrong = f"{address!r} is no address: write it as host:port, such as tacit.hospital-a.example:7400"
+    wrong = f"{address!r} is no address; try: host:port, such as tacit.hospital-a.example:7400"
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise ConfigError(f"{wrong}, with a port from 1 to 65535")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
@@ -343,5 +349,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     except ValueError:
         raise ConfigError(wrong) from None
     if parsed.is_unspecified:
-        raise ConfigError(f"{address!r} stands for every address of a machine; give the one at which others reach it")
+        raise ConfigError(
+            f"{address!r} stands for every address of a machine; try: give the one at which others reach it"
+        )
     return str(parsed), int(port)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, Drop, JournalError, PeerFault, TacitError, TransportError
+from tacit.core.errors import ConfigError, Drop, ErrorText, JournalError, PeerFault, TacitError, TransportError
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import VERSION, Agreement, first_difference
 from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
@@ -79,19 +79,25 @@ class Rendezvous:
     def nobody(self, protocol: str, links: Mapping[Party, Any], seconds: float) -> TacitError:
         """Returns the error for a round that cannot begin after a timeout."""
         if SERVER in self.peers:
-            why = links[SERVER].trouble or "it has not begun a round"
-            return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}")
+            why, remedy = ErrorText.parse(links[SERVER].trouble or "it has not begun a round")
+            return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}", remedy=remedy)
         if (peer := self.missing()) is not None:
             gone = "it has left" if self.is_gone(peer) else "it is not ready"
-            why = f"{protocol} needs everybody ({links[peer].trouble or gone})"
-            return TransportError(f"{peer} was not there after {seconds:g} s, and {why}")
-        why = next((link.trouble for link in links.values() if link.trouble), "nobody is ready")
-        if self.may_begin_without_all():
-            why = (
-                f"before the first round of a session {self.needed} have to know our journal, or one could lie ({why})"
+            why, remedy = ErrorText.parse(links[peer].trouble or gone)
+            return TransportError(
+                f"{peer} was not ready after {seconds:g} s, and {protocol} needs every party ({why})",
+                remedy=remedy or f"start {peer}",
             )
-            return TransportError(f"too few peers were there after {seconds:g} s: {why}")
-        return TransportError(f"no peer was there after {seconds:g} s: {why}")
+        why, remedy = ErrorText.parse(next((link.trouble for link in links.values() if link.trouble), "none is ready"))
+        if self.may_begin_without_all():
+            return TransportError(
+                f"too few peers were ready after {seconds:g} s: {self.needed} must have confirmed our journal before "
+                f"the first round of a session ({why})",
+                remedy=remedy or "start the missing parties",
+            )
+        return TransportError(
+            f"no peer was ready after {seconds:g} s: {why}", remedy=remedy or "start the missing parties"
+        )
 
     def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
         """Returns our hello to a peer."""
@@ -139,14 +145,14 @@ class Rendezvous:
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
         if self.known[sender] != hello.incarnation:
-            self.lost[sender] = f"{sender} has lost its journal, and may say two things in one round"
+            self.lost[sender] = f"{sender} has lost its journal, and could contradict itself in a round"
 
     def foreign(self, sender: Party, version: int) -> None:
         """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
         self.disagreements[sender] = ConfigError(
-            f"{sender} speaks version {version} of what is sent, and {self.me} version {VERSION}; have both run the "
-            f"same release of Tacit"
+            f"{sender} uses version {version} of the wire format, and {self.me} version {VERSION}; try: "
+            f"have both run the same release of Tacit"
         )
 
     @property
@@ -158,8 +164,8 @@ class Rendezvous:
         # A server continues with the peers that know its journal, as long as these may be the majority.
         if strangers and (self.me != SERVER or 2 * len(strangers) > len(self.peers)):
             return JournalError(
-                f"{strangers[0]} takes nothing from {self.me}, and says that {self.me} has lost its journal: it could "
-                "say two things in one round; begin a new session (tacit roster renew)"
+                f"{strangers[0]} refuses messages of {self.me}, which has lost its journal: it could contradict "
+                "itself in a round; try: begin a new session (tacit roster renew)"
             )
         return None if self.me == SERVER else next(iter(self.disagreements.values()), None)
 

@@ -152,9 +152,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         """
         problems = []
         if not re.fullmatch(f"[0-9a-f]{{{2 * NONCE_BYTES}}}", self.nonce):
-            problems.append(f"the nonce must be {2 * NONCE_BYTES} digits of hex; run: tacit roster renew")
+            problems.append(f"the nonce must be {2 * NONCE_BYTES} digits of hex; try: tacit roster renew")
         if self.entry.server is not None and SERVER not in self._cards:
-            problems.append(f"{self.protocol} needs a server; add the card of one (tacit keygen {SERVER})")
+            problems.append(f"{self.protocol} needs a server; try: add the card of one (tacit keygen {SERVER})")
         if self.adversary >= max(len(self.names), 2):
             problems.append(f"adversary={self.adversary} must be less than the {len(self.names)} parties")
         if self.required_signatures > max(len(self.parties), 1):
@@ -197,7 +197,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         """Raises ConfigError, with a remedy, unless the roster has exactly this identity."""
         if mine.name not in self._cards:
             raise ConfigError(
-                f"{mine.name} is not on the roster of {self.federation}; have whoever keeps it add the card, and take "
+                f"{mine.name} is not on the roster of {self.federation}; try: ask its keeper to add the card, and take "
                 f"the new federation.toml"
             )
         card = self._cards[mine.name]
@@ -207,7 +207,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
             raise ConfigError(
                 f"the roster of {self.federation} has another {', '.join(others)} for {mine.name} than this identity; "
-                f"take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
+                f"try: take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
             )
 
     # --- signatures ------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def add_party(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
         if card.name in self._cards:
-            raise ConfigError(f"{card.name} is on the roster already; to change its card, run: tacit roster replace")
+            raise ConfigError(f"{card.name} is on the roster already; try: tacit roster replace")
         return self._with_parties([*self.parties, card], entropy)
 
     def remove_party(self, party: Party, entropy: Entropy) -> "RosterFile":
@@ -311,7 +311,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             found += [(_locate_problem(self.settings, problem), problem) for problem in error.problems]
         if protocol.server is None and SERVER in self._cards:
             place = [card.name for card in self.parties].index(SERVER)
-            found.append((("parties", place), f"{self.protocol} has no server; leave it out (tacit roster remove)"))
+            found.append(
+                (("parties", place), f"{self.protocol} has no server; try: leave it out (tacit roster remove)")
+            )
         return found
 
     def _problems_of_parties(self) -> list[Problem]:
@@ -322,7 +324,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             wrong = card.problems()
             found += [(("parties", place, *where), problem) for where, problem in wrong]
             if card.name in names:
-                found.append((("parties", place, "name"), f"{card.name!r} is there twice; leave one of them out"))
+                found.append((("parties", place, "name"), f"{card.name!r} is there twice; try: leave one of them out"))
             if wrong or card.name in names:
                 continue
             names.add(card.name)

@@ -139,7 +139,7 @@ class MetricsEndpoint:
             self._server = await asyncio.start_server(self._serve, host, port, limit=LONGEST)
         except OSError as error:
             why = error.strerror or error
-            raise ConfigError(f"metrics cannot be had at {address}: {why}; use another host:port") from None
+            raise ConfigError(f"metrics cannot be served at {address}: {why}; try: use another host:port") from None
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.sockets[0].getsockname()[1]}{PATH}"
 
@@ -218,5 +218,5 @@ def _place(address: str) -> tuple[str, int]:
     """Returns host and port of an address; the host defaults to this machine."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise ConfigError(f"metrics at {address!r}: write it as host:port, such as {HERE}:9464")
+        raise ConfigError(f"{address!r} is no address for metrics; try: host:port, such as {HERE}:9464")
     return host.strip("[]") or HERE, int(port)

@@ -88,9 +88,11 @@ class RoundSummary:
         )
 
     def __str__(self) -> str:
-        missing = ", ".join(f"{party} {reason}" for party, reason in self.dropped.items())
-        what = f"{len(self.contributors)} averaged" if self.error is None else self.error["text"]
-        return f"round {self.round}: {what}{f' (without {missing})' if missing else ''}"
+        text = f"{len(self.contributors)} averaged" if self.error is None else self.error["text"]
+        unnamed = [f"{party} {reason}" for party, reason in self.dropped.items() if party not in text]
+        begins = "" if text.startswith(f"round {self.round} ") else f"round {self.round}: "
+        without = f" (without {', '.join(unnamed)})" if unnamed else ""
+        return f"{begins}{text}{without}"
 
 
 @dataclass(frozen=True)

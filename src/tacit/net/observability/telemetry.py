@@ -112,7 +112,7 @@ class Telemetry:
         if error is not None and not self._disk:
             self._log(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
         elif error is None and self._disk:
-            self._log(logging.WARNING, "disk-back", "what had to be is on disk now, and it goes on")
+            self._log(logging.WARNING, "disk-back", "the disk works again, and everything is stored")
         self._disk = error is not None
 
     def report_closed(self, leaving: bool) -> None:
@@ -162,7 +162,7 @@ class Telemetry:
         for peer, reason in ending.dropped.items():
             if peer not in self._dropped:
                 self.excluded[reason.value] += 1
-                text = f"round {ending.round} goes on without {peer}: {reason}"
+                text = f"round {ending.round} continues without {peer}: {reason}"
                 self._log(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
         self._dropped = set(ending.dropped)
         if round_.over:
@@ -218,7 +218,8 @@ class Telemetry:
             text = f"round {ending.round} is over: {len(ending.contributors)} averaged"
             self._log(logging.INFO, "round-finished", text, **fields)
         else:
-            text = f"round {ending.round} was given up: {error}"
+            text = str(error)
+            text = text if text.startswith(f"round {ending.round} ") else f"round {ending.round} aborted: {text}"
             self._log(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
 
 

@@ -31,7 +31,7 @@ from tacit.core.suite import Buffer, Vector
 from tacit.crypto.sealing import gmac
 
 RENEW = "begin a new session: tacit roster renew"
-_ROOM, _DISK = "make room, and go on or restart", "see to the disk, and restart"
+_ROOM, _DISK = "free disk space, and go on or restart", "check the disk, and restart"
 _PASSING = {  # SQLite's errors about the disk, and not about its content
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -58,18 +58,18 @@ def translate_disk_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         cure = _ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else _DISK
-        raise TransportError(f"{folder} cannot be read or written ({error.strerror or error}); {cure}") from error
+        raise TransportError(f"{folder} cannot be read or written ({error.strerror or error}); try: {cure}") from error
     except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged file may contain damaged names
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code not in _PASSING:
             raise damage_error(folder, str(error)) from error
         cure = _ROOM if code == sqlite3.SQLITE_FULL else _DISK
-        raise TransportError(f"{folder} cannot be read or written ({_line(str(error))}); {cure}") from error
+        raise TransportError(f"{folder} cannot be read or written ({_line(str(error))}); try: {cure}") from error
 
 
 def damage_error(folder: Path, why: str) -> JournalError:
     """Returns the error for a folder whose index cannot be used."""
-    return JournalError(f"the index in {folder} cannot be used ({_line(why)}); move the folder away, and {RENEW}")
+    return JournalError(f"the index in {folder} cannot be used ({_line(why)}); try: move the folder away, and {RENEW}")
 
 
 def _line(text: str) -> str:
@@ -162,7 +162,7 @@ def read_checked(file: int, expected: FileChecksum, what: str) -> bytearray:
     """Returns the bytes of a file; raises JournalError if they do not match the checksum."""
     data = read_at(file, 0, expected.size)
     if (os.fstat(file).st_size, compute_checksum(memoryview(data))) != (expected.size, expected):
-        raise JournalError(f"{what} was changed, or is from another time; restore it, or {RENEW}")
+        raise JournalError(f"{what} was changed, or is from another time; try: restore it, or {RENEW}")
     return data
 
 

@@ -50,7 +50,7 @@ def decode_record(record: bytes) -> Record:
     try:
         return msgspec.msgpack.decode(record, type=Record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JournalError(f"a record cannot be read: {error}; {RENEW}") from None
+        raise JournalError(f"a record cannot be read: {error}; try: {RENEW}") from None
 
 
 def without_detached(record: Record) -> Record:

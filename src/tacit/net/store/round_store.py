@@ -176,7 +176,7 @@ class RoundStore:
         owner, self._round, self._saved = book.read(StoreOwner), book.read(StoredRound), book.read(StoredState)
         if (owner.party, owner.federation) != (party, federation):
             raise ConfigError(
-                f"{self._folder} is of {owner.party} in {owner.federation}, not of {party} in {federation}; "
+                f"{self._folder} is of {owner.party} in {owner.federation}, not of {party} in {federation}; try: "
                 f"give each party a folder of its own"
             )
         self._adopted = book.read(AdoptedAverage, self._adopted_by_ending(book))
@@ -238,7 +238,7 @@ class RoundStore:
     @property
     def _index(self) -> StoreIndex:
         if self._open_index is None:
-            raise ConfigError(f"{self._folder} was closed; open it again")
+            raise ConfigError(f"{self._folder} was closed; try: open it again")
         return self._open_index
 
     # --- resuming --------------------------------------------------------------------------------------------------
@@ -314,7 +314,9 @@ class RoundStore:
 
     def _missing(self) -> JournalError:
         number = self._round.number
-        return JournalError(f"the records in {self._folder} are not those of round {number}; restore them, or {RENEW}")
+        return JournalError(
+            f"the records in {self._folder} are not those of round {number}; try: restore them, or {RENEW}"
+        )
 
     def _state(self, pieces: list[LogEntry]) -> bytes | None:
         """Returns the last saved state, from the index, the log or its file."""
@@ -367,9 +369,9 @@ class RoundStore:
         if not isinstance(event, Beginning) or event.party != self.party or record.before:
             raise ConfigError(f"this is not how a round of {self.party} begins")
         if round_.under_way and event.session == round_.session and not over:
-            raise ConfigError(f"round {round_.number} is under way; finish it, or give it up, before the next")
+            raise ConfigError(f"round {round_.number} is under way; try: finish it, or give it up, before the next")
         if event.number <= round_.number:
-            raise ConfigError(f"round {event.number} is used up, for {round_.number} was begun; begin a later one")
+            raise ConfigError(f"round {event.number} is used up, for {round_.number} was begun; try: begin a later one")
         self._next_offset()
         with translate_disk_errors(self._folder):
             file = 1 - round_.file if round_.under_way and over else round_.file

@@ -51,7 +51,9 @@ class StoreFolder:
         if not ours and (
             not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
         ):
-            raise ConfigError(f"{folder} is there already, and no folder of a party; give it one that is not there")
+            raise ConfigError(
+                f"{folder} is there already, and no folder of a party; try: give it one that is not there"
+            )
         make_private_folder(folder)
         folder.chmod(0o700)
 
@@ -62,6 +64,6 @@ class StoreFolder:
         except BlockingIOError:
             who = os.pread(file, 20, 0).decode(errors="replace").strip()
             by = f"process {who}" if who.isdecimal() else "another process"
-            raise ConfigError(f"{self.path} is in use by {by}; end that first") from None
+            raise ConfigError(f"{self.path} is in use by {by}; try: end that first") from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

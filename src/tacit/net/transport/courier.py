@@ -121,7 +121,9 @@ class Courier:
             try:
                 server.add_secure_port(where, credentials)
             except RuntimeError:  # somebody took it a moment ago
-                raise ConfigError(f"{self.me} cannot listen at {address}: {where} is taken; use another one") from None
+                raise ConfigError(
+                    f"{self.me} cannot listen at {address}: {where} is taken; try: use another one"
+                ) from None
         await server.start()
         self._server, self.addresses = server, tuple(found)
 

@@ -95,10 +95,10 @@ def _try_address(host: str, port: int) -> int:
 def _explain(error: OSError) -> str:
     where = error.filename
     if error.errno == errno.EADDRINUSE:
-        return f"{where} is taken by another process; end that, or use another one"
+        return f"{where} is taken by another process; try: end that, or use another one"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"this user may not listen at {where}; use another one, with a port from 1024 on"
-    return f"{where} cannot be used ({error.strerror}); use another one"
+        return f"this user may not listen at {where}; try: use another one, with a port from 1024 on"
+    return f"{where} cannot be used ({error.strerror}); try: use another one"
 
 
 def _join(host: str, port: int) -> str:

@@ -251,15 +251,15 @@ def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
     text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
     details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return f"{where} does not know our certificate; have both take the newest federation.toml"
+        return f"{where} does not know our certificate; try: have both take the newest federation.toml"
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
-        return f"{where} shows another certificate than federation.toml has; have both take the newest one"
+        return f"{where} shows another certificate than federation.toml has; try: have both take the newest one"
     if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
-        return f"{where} hung up: it may have been stopped or, if this goes on, have a federation.toml without us"
+        return f"{where} closed the connection; try: ask whether it was stopped, or has an older federation.toml"
     if "Name or service not known" in details or "DNS" in details:
-        return f"there is no host of the name in {peer.address}; correct the address of {peer.name}"
+        return f"there is no host of the name in {peer.address}; try: correct the address of {peer.name}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"{where} does not answer"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return f"nobody listens at {peer.address}; has {peer.name} been started?"
+        return f"nothing listens at {peer.address}; try: start {peer.name}"
     return f"{where}: {code.name.lower().replace('_', ' ')}{f' ({details})' if details else ''}"

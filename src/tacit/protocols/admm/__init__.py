@@ -57,17 +57,15 @@ from tacit.protocols.admm.settings import AdmmSettings, AdmmTerms
 from tacit.protocols.shapes.pairs import mask_among
 
 MASK = "tacit/admm/v1/mask"
-CURE = (
-    "nobody may be missing from admm: run the round again with everybody, or have a federation without those; secagg "
-    "goes on without who drops out, for the price of a server"
-)
-"""What to do where somebody is missing."""
+CURE = "run it again when all are back, leave the missing out of the federation, or use secagg, which has a server"
+"""Remedy where a party is missing."""
+RULE = "admm needs every party"
 
 
 async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
     """Coroutine of peer k: the function SecureAggregation of Algorithm 3."""
     del state
-    link.cure, settings = CURE, terms.settings
+    link.cure, link.rule, settings = CURE, RULE, terms.settings
     k, n, ring = link.place, len(link.parties), suite.ring
     weight = settings.relative_weight(update)
     vector = ring.add_noise(ring.clip_vector(update.vector, settings.clip))

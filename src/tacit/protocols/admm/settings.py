@@ -73,7 +73,7 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         elif isinstance(self.rho, tuple) and self.iterations not in (None, len(several)):
             problems.append(
                 f"rho has {format_count(len(several), 'value')} for "
-                f"{format_count(self.iterations, 'iteration')}; give one for each, or one for all"
+                f"{format_count(self.iterations, 'iteration')}; try: give one for each, or one for all"
             )
         if not self.lambda0[0] <= self.lambda0[1]:
             problems.append(f"lambda0={self.lambda0} must be a lower and an upper bound")
@@ -132,14 +132,14 @@ class AdmmTerms(Terms):
         if given is None and most < 2:
             return [
                 f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
-                f"use masked=True and group_size=None"
+                f"try: use masked=True and group_size=None"
             ]
         # With masks, peers that meet again do not see each other's vectors. Audits examine what sums of groups reveal.
         if given is None or given <= most or self.settings.masked:
             return []
         return [
             f"{given} iterations are more than the {self.pattern.gap} that this pattern protects: peers meet "
-            f"again and can solve for each other's vectors; use fewer iterations or other groups"
+            f"again and can solve for each other's vectors; try: use fewer iterations or other groups"
         ]
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
@@ -184,7 +184,7 @@ class AdmmTerms(Terms):
         if rounded >= COARSE and span >= STRETCHED * settings.clip:
             notes.append(
                 f"for a ρ of {min(self.rhos):g} the ring holds {span / settings.clip:,.0f} times the clip, so that "
-                f"{settings.bits} bits round the average by up to {rounded:.1g}; use a smaller clip, or bits=64"
+                f"{settings.bits} bits round the average by up to {rounded:.1g}; try: use a smaller clip, or bits=64"
             )
         return notes
 

@@ -62,7 +62,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
-        unmasked = [f"masking={self.masking} would send entries unmasked; use 1 or more"] * (self.masking < 1)
+        unmasked = [f"masking={self.masking} would send entries unmasked; try: use 1 or more"] * (self.masking < 1)
         return super().problems(parties) + unmasked
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
@@ -80,7 +80,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
             has, times = "has" if len(thin) == 1 else "have", "once" if self.masking == 1 else f"{self.masking} times"
             raise ConfigError(
                 f"{', '.join(thin)} {has} fewer than {self.masking + 1} neighbours, so nothing received there could be "
-                f"masked {times}; {cure} a graph in which everybody has at least {self.masking + 1}"
+                f"masked {times}; try: {cure} a graph in which everybody has at least {self.masking + 1}"
             )
         return CesarTerms(self, parties, graph)
 

@@ -79,7 +79,9 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
         if self.masked:
             thin = [parties[i] for i in drawn[0] if drawn[0].in_degree(i) == 1]
             if thin:
-                problems.append(f"{', '.join(thin)} hear only one client each, whose mass nothing can mask; add edges")
+                problems.append(
+                    f"{', '.join(thin)} hear only one client each, whose mass nothing can mask; try: add edges"
+                )
         if problems:
             raise ConfigError(problems)
         return PushSumTerms(self, parties, drawn)

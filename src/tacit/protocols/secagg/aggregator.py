@@ -26,7 +26,7 @@ from tacit.protocols.secagg.messages import (
     Sum,
     Unmask,
 )
-from tacit.protocols.secagg.settings import Accord, AnnouncedSum, SecAggState, SecAggTerms, circle_of, too_thin
+from tacit.protocols.secagg.settings import RESENT, Accord, AnnouncedSum, SecAggState, SecAggTerms, circle_of, too_thin
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import sort_by_place
 
@@ -37,7 +37,7 @@ RESAMPLES = 20
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggState) -> Average:
     """Coroutine of the server."""
     accord, least, parties, bitmap = Accord(link, suite, terms), terms.fewest_present, link.parties, terms.sets.bitmap
-    link.cure, state = terms.cure, accord.carry_over(state)
+    link.cure, link.rule, link.rule_detail, state = *terms.dropout_rule, accord.carry_over(state)
 
     # AdvertiseKeys
     advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
@@ -50,9 +50,10 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and last is not None and Drop.BEHIND in link.dropped.values():
         # Too many lack the last sum. Everybody gets it once more, so that all continue from it in the next round.
+        link.cure = RESENT
         await star.announce(link, LastSum(last.before, last.round, last.contributors, bitmap(u1), last.vector))
     if state.announced is not None and last is None and Drop.BEHIND in link.dropped.values():
-        link.cure = "the last average was of a model of another length: average that model first, so that all have it"
+        link.cure = "average the model of the last round first, which had another length, so that all have its average"
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)

@@ -18,10 +18,12 @@ from tacit.core.suite import Parties, Party, Ring, Secret, Suite, Vector
 from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.secagg.proofs import arguments_of
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import CountingState, StarSettings, StarTerms
+from tacit.protocols.shapes.star import BACK, CountingState, StarSettings, StarTerms
 
 CHANGES = b"changes"
 """End of the units of averages that are changes to a model."""
+RESENT = "run it again: they have been sent the last average"
+"""Remedy for a round in which too many parties lacked the last average."""
 SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
 
 
@@ -78,7 +80,7 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
         if 2 * self.threshold <= holders and not self.allow_leaks:
             return [
                 f"threshold={self.threshold} of {holders} holders lets the server show two halves of them different "
-                f"sets and unmask anybody; use at least {holders // 2 + 1}, or allow_leaks=True to go on knowingly"
+                f"sets and unmask anybody; try: threshold={holders // 2 + 1} or more"
             ]
         return []
 
@@ -87,7 +89,7 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
             return []
         return [
             f"fewest={self.fewest} must be from {least} to {most} of the {most} users who may be asked: of fewer, the "
-            f"server could make several sums; or pass allow_leaks=True to go on knowingly"
+            f"server could make several sums; try: fewest={least}"
         ]
 
 
@@ -132,29 +134,31 @@ class SecAggTerms(StarTerms):
 
     @property
     def cure(self) -> str:
-        """What to do where too many dropped out, and what it costs."""
+        """Remedy where too many dropped out. It never lowers the threshold, which is what protects the parties."""
         most, least = self.policy.most(len(self.parties)), self.fewest_present
-        again = "everybody" if least == most else f"{least} or more"
-        choices = [f"run the round again with {again}"]
-        lower = most // 2 + 1
-        few = f"at most {most - least}" if least < most else "none"
-        told = f"of {most} users with threshold={self.threshold} {few} may drop out"
-        if self.settings.degree is not None:
-            fewest = f"fewest={self.fewest} and " if self.fewest == least else ""
-            return f"{told}: {choices[0]}, or set a smaller {fewest}threshold, if tacit audit finds it safe"
-        if max(lower, self.policy.least, self.settings.fewest or 0) < least:
-            friends, before = 2 * lower - most - 1, 2 * self.threshold - most - 1
-            pair = "if two are left each learns the other's vector, so add allow_leaks=True; and " if lower == 2 else ""
-            choices.append(
-                f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
-                f"{format_count(friends, 'friend') if friends else 'no friends'} among them, where now it may "
-                f"have {before}"
-            )
-        if least < most:
-            return f"{told}: {', or '.join(choices)}"
+        if least < most or self.settings.degree is not None:
+            return BACK
         enough = next(n for n in range(most + 1, 2 * most + 4) if two_thirds(n) < n)
-        choices.append(f"have {enough} or more, of whom the default threshold spares {enough - two_thirds(enough)}")
-        return f"{told}: {', or '.join(choices)}"
+        return f"{BACK}, or add parties: of {enough}, {enough - two_thirds(enough)} may drop out by default"
+
+    @property
+    def rule(self) -> str:
+        """The setting that says how many are needed."""
+        settings = self.settings
+        return f"fewest={self.fewest}" if self.fewest_present > self.threshold and settings.fewest else super().rule
+
+    @property
+    def rule_detail(self) -> str:
+        """How many may drop out, and what the threshold protects against."""
+        most, least = self.policy.most(len(self.parties)), self.fewest_present
+        spare = f"at most {most - least}" if least < most else "none"
+        colluders = 2 * self.threshold - most - 1
+        protects = (
+            f"; this threshold allows for a malicious server and {format_count(colluders, 'colluding user')}"
+            if colluders >= 0 and self.settings.degree is None
+            else ""
+        )
+        return f"of {most} users with threshold={self.threshold}, {spare} may drop out{protects}"
 
     @property
     def smallest_sum(self) -> int:

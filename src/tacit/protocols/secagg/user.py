@@ -27,7 +27,7 @@ from tacit.protocols.secagg.messages import (
     Sum,
     Unmask,
 )
-from tacit.protocols.secagg.settings import SEAL, Accord, AnnouncedSum, SecAggState, SecAggTerms, too_thin
+from tacit.protocols.secagg.settings import RESENT, SEAL, Accord, AnnouncedSum, SecAggState, SecAggTerms, too_thin
 from tacit.protocols.shapes.star import PATIENCE
 
 
@@ -136,8 +136,7 @@ async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: La
         return await adopt(accord, state, base, announced)
     parties, current = accord.link.parties, accord.terms.sets.users(last.current)
     behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - current)), Drop.BEHIND)
-    cure = "they were sent the last average: run the round again"
-    raise NotEnough("parties with the last average", len(current), accord.terms.fewest_present, behind, cure=cure)
+    raise NotEnough("parties with the last average", len(current), accord.terms.fewest_present, behind, cure=RESENT)
 
 
 async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: AnnouncedSum) -> Average:
@@ -149,7 +148,7 @@ async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: 
     ring = accord.suite.ring
     if base.adds_up and (announced.before != base.lineage or announced.round == 0):
         raise Behind(
-            f"{accord.link.me} lacks an earlier average of changes; copy the checkpoint of a party that has it"
+            f"{accord.link.me} lacks an earlier average of changes; try: copy the checkpoint of a party that has it"
         )
     replaces = not base.adds_up and (announced.before != base.lineage or announced.round != accord.link.round)
     adopted = announced.lineage(accord.units(changes=base.adds_up))  # before the average overwrites the sum
@@ -173,8 +172,8 @@ def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) 
     before = f"with {', '.join(state.batch)}" if len(state.batch) > 1 else "in no batch"
     would = f"would sum us with {', '.join(now)}" if len(now) > 1 else "could sum us without some of them"
     raise blame_server(
-        f"it {would}; we were summed {before} before, and could be told apart; go back to the earlier settings, with "
-        f"which nobody is"
+        f"it {would}; we were summed {before} before, and could be told apart; try: "
+        f"go back to the earlier settings, with which nobody is"
     )
 
 

@@ -52,7 +52,8 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
         problems = super().problems(parties) + sparsify.problems(self.share, self.sparsifier, self.score)
         if self.noise and not problems and self.share < 1.0 and sparsify.SPARSIFIERS[self.sparsifier].data_dependent:
             problems.append(
-                f"noise={self.noise:g} hides entries and not which ones are largest, as {self.sparsifier!r} tells; use "
+                f"noise={self.noise:g} hides entries and not which ones are largest, as {self.sparsifier!r} tells; "
+                "try: use "
                 f'sparsifier="random"'
             )
         return problems

@@ -31,6 +31,9 @@ from tacit.vectors.index_sets import from_bitmap, to_bitmap
 PATIENCE = 8
 """Phases that a client waits for the server: more than a whole round, because it may be left out early."""
 
+BACK = "run it again when they are back"
+"""Remedy for a round in which too many parties dropped out."""
+
 
 class Sum(Message, frozen=True, tag="Sum"):
     """The server's result: the contributors, and their sum followed by the sum of weights."""
@@ -67,9 +70,9 @@ class StarSettings(Settings, frozen=True, kw_only=True):
         """Returns the problems of these settings for these parties that need no further computation to find."""
         problems = super().problems(parties)
         if self.sampled is None and self.oversampled is not None:
-            problems.append("oversampled=E0 goes with sampled=E; set both or neither")
+            problems.append("oversampled=E0 goes with sampled=E; try: set both or neither")
         if self.sampled is not None and not isinstance(self.participation, Everyone):
-            problems.append("sampled= and participation= both say who takes part; set one of them")
+            problems.append("sampled= and participation= both say who takes part; try: set one of them")
         return problems + self.policy.problems(len(parties))
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
@@ -137,11 +140,24 @@ class StarTerms(Terms):
 
     @property
     def cure(self) -> str:
-        """What to do where too many dropped out, and what it costs."""
-        again = f"run the round again with {self.fewest_present} or more"
-        if self.policy.least < self.threshold > 2:
-            return f"{again}, or set a threshold below {self.threshold}, with which averages are of fewer"
-        return again
+        """Remedy where too many dropped out. It never lowers the threshold."""
+        return BACK
+
+    @property
+    def rule(self) -> str:
+        """The setting that says how many are needed."""
+        return f"threshold={self.threshold}" if self.threshold >= self.policy.least else "participation"
+
+    @property
+    def rule_detail(self) -> str:
+        """How many may drop out."""
+        most, least = self.policy.most(len(self.parties)), self.fewest_present
+        return f"of {most} parties, {f'at most {most - least}' if least < most else 'none'} may drop out"
+
+    @property
+    def dropout_rule(self) -> tuple[str, str, str]:
+        """Remedy, setting and detail for an error that says that too many dropped out."""
+        return self.cure, self.rule, self.rule_detail
 
     @property
     def smallest_sum(self) -> int:

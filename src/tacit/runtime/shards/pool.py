@@ -127,19 +127,19 @@ class RayShards(ShardPool):
 
     def _send(self, place: int, request: Sequence[Any]) -> None:
         if not self._actors:
-            raise WorkerLost(f"the workers have ended; {REMEDY}")
+            raise WorkerLost(f"the workers have ended; try: {REMEDY}")
         self._requests[self._actors[place].answer.remote(*request)] = place
 
     def _receive(self) -> tuple[int, Answer]:
         ready, _ = self._ray.wait(list(self._requests), timeout=PATIENCE)
         if not ready:
-            raise WorkerLost(f"no worker answered for {PATIENCE:g} s; {REMEDY}")
+            raise WorkerLost(f"no worker answered for {PATIENCE:g} s; try: {REMEDY}")
         place = self._requests.pop(ready[0])
         try:
             return place, Answer(*self._ray.get(ready[0]))
         except self._ray.exceptions.RayError as error:
             why = " ".join(str(error).split())
-            raise WorkerLost(f"a worker ended: {why}; {REMEDY}") from None
+            raise WorkerLost(f"a worker ended: {why}; try: {REMEDY}") from None
 
 
 class ShardActor:

@@ -228,7 +228,7 @@ class Simulation:
         weights = {update.weight for update in updates.values() if isinstance(update.weight, int | float)}
         if len(weights) > 1 and not self.agreement.settings.weighted and self.agreement.protocol.server is None:
             raise ConfigError(
-                "parties have different weights; pass weighted=True, because all parties have to agree to that"
+                "parties have different weights; try: pass weighted=True, because all parties have to agree to that"
             )
         if self._seed is not None and not self._twin:
             self._renew(updates, absent)
@@ -283,7 +283,7 @@ class Simulation:
             raise ConfigError("out must be a matrix that can be written to, and this one is read-only")
         if clip > float(np.finfo(out.dtype).max):
             raise ConfigError(
-                f"averages up to clip={clip:g} do not fit out, a matrix of {out.dtype}; use a smaller clip"
+                f"averages up to clip={clip:g} do not fit out, a matrix of {out.dtype}; try: use a smaller clip"
             )
         return dict(zip(self.parties, out, strict=True))
 

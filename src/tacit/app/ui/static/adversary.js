@@ -3,6 +3,7 @@
 // The address is the state: every change goes into it, and the same query goes to the server.
 
 import { command, copyText, field, h, joinNames, problems, replace, s } from "./dom.js";
+import { explain } from "./glossary.js";
 import { fillControls, showHardened } from "./settings.js";
 import { drawGraph } from "./graph.js";
 import { get, listen } from "./events.js";
@@ -26,7 +27,7 @@ export function adversary(root, query) {
   const examples = h("div", { class: "examples", role: "group", "aria-label": "Examples" }, EXAMPLES.map(([name, address]) =>
     h("button", { type: "button", class: "quiet", onclick: () => begin(readQuery(new URLSearchParams(address))) }, name)));
   replace(root, h("h1", {}, "Adversary"),
-    h("p", { class: "lead" }, "Click on the parties that collude. The protocol’s own code runs on symbols, and is solved for what they see."),
+    h("p", { class: "lead" }, "Click the parties that collude: they form a ", explain("coalition"), ". Tacit runs the protocol’s code on symbols and computes whose vectors they can recover."),
     examples,
     h("div", { class: "adversary" }, side, h("section", { class: "panel picture", "aria-label": "Parties" }, chips, stage, rounds), answerPanel));
   const answer = makeAnswer(answerPanel);
@@ -60,7 +61,7 @@ export function adversary(root, query) {
     clearTimeout(busy);
     busy = setTimeout(() => answer.wait("Running the protocol on symbols …"), PATIENCE);
     stop = listen(`/api/ask?${query_}`, {
-      queued: () => { clearTimeout(busy); answer.wait("Waiting for other questions …"); },
+      queued: () => { clearTimeout(busy); answer.wait("Waiting for other queries to finish …"); },
       command: ({ command: text }) => answer.asked(text),
       graph: (event) => draw(event),
       rounds: ({ summed }) => {
@@ -75,7 +76,7 @@ export function adversary(root, query) {
       },
       recipes: (event) => answer.recipes(event.recipes),
       proof: (event) => answer.proof(event),
-      late: ({ seconds }) => answer.note(`Recipes and their proof take longer than ${seconds} s; run the command for them.`),
+      late: ({ seconds }) => answer.note(`The recipes take longer than ${seconds} s. The command below prints them.`),
       unproved: ({ why }) => answer.note(why),
       unsure: ({ why }) => { clearTimeout(busy); answer.unsure(why); },
       problem: (event) => { clearTimeout(busy); answer.problem(event.problems); },
@@ -86,8 +87,8 @@ export function adversary(root, query) {
   function draw(event) {
     const same = JSON.stringify([event.parties, event.server, event.picture]);
     if (graph?.same !== same) {
-      const made = drawGraph({ parties: event.parties, server: event.server, picture: event.picture, toggle, eavesdropper: true,
-        label: "Parties; press to put one into the coalition or take it out" });
+      const made = drawGraph({ parties: event.parties, server: event.server, picture: event.picture, toggle, eavesdropper: true, names: { onlooker: "eavesdropper" },
+        label: "Parties. Press one to add it to the coalition or to remove it" });
       graph = { ...made, same, parties: event.parties };
       const focus = document.activeElement?.dataset?.party;
       replace(stage, made.element, makePhases(event.picture, made, () => roles));
@@ -106,7 +107,7 @@ export function adversary(root, query) {
 
   function showMembers() {
     replace(chips, h("span", { class: "muted" }, state.coalition.length ? "Coalition" : "Nobody colludes yet"), state.coalition.map((party) =>
-      h("button", { type: "button", class: "chip", "aria-label": `Take ${party} out of the coalition`, onclick: () => toggle(party) }, party, " ×")));
+      h("button", { type: "button", class: "chip", "aria-label": `Remove ${party} from the coalition`, onclick: () => toggle(party) }, party, " ×")));
   }
   return () => { stop(); clearTimeout(busy); };
 }
@@ -150,8 +151,8 @@ function makeAnswer(root) {
   const clear = () => [list, remarks, claims, others, foot].forEach((each) => replace(each));
   let [victims, words] = [{}, ""];
   return {
-    asked: (text) => replace(how, h("h3", {}, "The same, elsewhere"), command(text), link),
-    idle: () => { say("", "Choose who colludes."); clear(); replace(list, h("p", { class: "muted" }, "Parties, the server where there is one, and an eavesdropper who hears every link can be in a coalition.")); },
+    asked: (text) => replace(how, h("h3", {}, "The same on the command line"), command(text), link),
+    idle: () => { say("", "Choose who colludes."); clear(); replace(list, h("p", { class: "muted" }, "A coalition can have parties, the server if there is one, and an ", explain("eavesdropper"), " on all links.")); },
     wait: (text) => say("waiting", text),
     verdict: (event, state) => {
       [victims, words] = [event.victims, event.words];
@@ -161,8 +162,8 @@ function makeAnswer(root) {
       replace(list, names.slice(0, MOST_LISTED).map((name) => makeVictim(name, victims[name], state.rounds)),
         names.length > MOST_LISTED ? h("p", { class: "muted" }, `and ${names.length - MOST_LISTED} more: ${joinNames(names.slice(MOST_LISTED), 20)}`) : null);
       const [about, other] = [event.claims.filter((each) => each.about), event.claims.filter((each) => !each.about)];
-      replace(claims, about.length ? [h("h3", {}, "The paper claims"), about.map(makeClaim)] : h("p", { class: "muted" }, "The papers claim nothing for this very setting."));
-      replace(others, other.length ? h("details", {}, h("summary", {}, "What the papers claim for other settings"), other.map(makeClaim)) : null);
+      replace(claims, about.length ? [h("h3", {}, "Claims of the paper"), about.map(makeClaim)] : h("p", { class: "muted" }, "The papers make no claim for this setting."));
+      replace(others, other.length ? h("details", {}, h("summary", {}, "Claims of the papers for other settings"), other.map(makeClaim)) : null);
     },
     recipes: (recipes) => {
       for (const [name, steps] of Object.entries(recipes)) {
@@ -180,32 +181,32 @@ function makeAnswer(root) {
       replace(remarks, makeRemarks(event, victims));
     },
     note: (text) => remarks.append(h("p", { class: "note" }, text)),
-    unsure: (why) => { say("fair", "The audit cannot tell."); clear(); replace(list, h("p", {}, why)); },
-    problem: (list_) => { say("fair", "This cannot be asked."); clear(); replace(list, problems(list_)); },
+    unsure: (why) => { say("fair", "The audit cannot decide this."); clear(); replace(list, h("p", {}, why)); },
+    problem: (list_) => { say("fair", "This query is not possible."); clear(); replace(list, problems(list_)); },
     done: (interrupted) => {
-      for (const where of root.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "The steps were not computed; the command prints them."));
-      if (interrupted) replace(foot, h("p", { class: "muted" }, "Another query came before the recipes were found."));
+      for (const where of root.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "The steps were not computed. The command below prints them."));
+      if (interrupted) replace(foot, h("p", { class: "muted" }, "A newer query stopped the search for recipes."));
     },
   };
 }
 
 /** Returns how far a replayed recipe is off, with the noise of the settings and, if there is any, without. */
 function describeReplay(off, exact) {
-  if (!(exact <= 1e-3)) return "Replayed on a real transcript, it did not come out.";
-  const noise = off === exact ? "" : ` The vector has its noise in it; without noise, ${exact.toPrecision(1)}.`;
-  return `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.${noise}`;
+  if (!(exact <= 1e-3)) return "Replayed on a real transcript, the recipe did not give the vector.";
+  const noise = off === exact ? "" : ` The vector includes its noise. Without noise it is off by ${exact.toPrecision(1)}.`;
+  return `Replayed on a real transcript: off by at most ${off.toPrecision(1)}.${noise}`;
 }
 
 function makeVictim(name, round, rounds) {
   return h("article", { class: "victim", "data-victim": name },
     h("h3", {}, h("i", { class: "sign", "aria-hidden": "true" }), name, h("small", {}, rounds > 1 ? `exposed from round ${round}` : "exposed")),
-    h("div", { class: "recipe pending" }, h("p", { class: "muted" }, "Solving for the steps …")), h("p", { class: "proof muted" }));
+    h("div", { class: "recipe pending" }, h("p", { class: "muted" }, "Computing the steps …")), h("p", { class: "proof muted" }));
 }
 
 /** Returns the steps that recover a model; long ones are folded, except the first. */
 function makeRecipe(name, steps, first) {
-  const lines = [h("ol", {}, steps.lines.map((line) => h("li", {}, line))), steps.more ? h("p", { class: "muted" }, `and ${steps.more} terms more`) : null];
-  const uses = `${name}’s model, from ${steps.uses}:`;
+  const lines = [h("ol", {}, steps.lines.map((line) => h("li", {}, line))), steps.more ? h("p", { class: "muted" }, `and ${steps.more} more terms`) : null];
+  const uses = `How to compute ${name}’s vector, from ${steps.uses}:`;
   return steps.lines.length > 3 ? h("details", { open: first }, h("summary", {}, uses), lines) : [h("p", {}, uses), lines];
 }
 
@@ -223,13 +224,13 @@ function makeRemarks(event, victims) {
   const parts = Object.entries(event.fractions);
   return [
     event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `With another seed: ${event.luck}` : "With the seed that is shown, nobody is exposed.") : null,
-    event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${joinNames(event.nearly)}.`) : null,
-    event.sparse ? h("p", { class: "note" }, event.sparse) : parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
+    event.nearly.length ? h("p", { class: "note" }, `Recovered almost exactly: ${joinNames(event.nearly)}.`) : null,
+    event.sparse ? h("p", { class: "note" }, event.sparse) : parts.length ? h("p", { class: "note" }, `Exposed entries: ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))}.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
-    h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
-      h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
+    h("details", {}, h("summary", {}, "Assumptions, and what this does not cover"),
+      h("h4", {}, "Assumptions"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
       h("h4", {}, "Not covered"), h("ul", {}, event.not_covered.map((each) => h("li", {}, each)))),
-    h("p", { class: "muted" }, `Coverage: ${event.looked_at}.`)];
+    h("p", { class: "muted" }, explain("coverage", "Coverage"), `: ${event.looked_at}.`)];
 }
 
 // --- rounds and iterations -----------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ function makePhases(picture, graph, roles) {
     buttons.forEach((each, k) => each.setAttribute("aria-pressed", String(k === i)));
     graph.show({ phase: i, roles: roles() });
   } }, i + 1));
-  return h("div", { class: "segments", role: "group", "aria-label": "Iteration" }, h("span", {}, "Iteration"), buttons);
+  return h("div", { class: "segments", role: "group", "aria-label": "Iteration" }, h("span", {}, explain("iteration", "Iteration")), buttons);
 }
 
 /** Draws who was averaged in which round, if there were dropouts: differences between rounds are what leaks. */
@@ -249,12 +250,12 @@ function drawAttendance(parties, summed) {
   if (summed.every((round) => round.length === parties.length) || parties.length > 60) return null;
   const [cell, most] = [14, 40];
   const shown = summed.slice(0, most);
-  const without = (round) => (round.length ? `without ${joinNames(parties.filter((party) => !round.includes(party)), 4) || "nobody"}` : "no average: too few parties");
+  const without = (round) => (round.length ? `without ${joinNames(parties.filter((party) => !round.includes(party)), 4) || "none"}` : "no average: too few parties");
   const said = shown.map((round, i) => `round ${i + 1}: ${without(round)}`);
   const kind = (round, party) => (!round.length ? "none" : round.includes(party) ? "there" : "gone");
   const marks = shown.flatMap((round, i) => parties.map((party, k) => s("rect", { class: kind(round, party),
     x: k * cell + 1.5, y: i * cell + 1.5, width: cell - 3, height: cell - 3, rx: 2.5 })));
   return h("figure", { class: "attendance" },
-    h("figcaption", {}, "Who was averaged, a row a round", summed.length > most ? ` (the first ${most})` : ""),
+    h("figcaption", {}, "Parties in the average, one row per round", summed.length > most ? ` (the first ${most})` : ""),
     s("svg", { viewBox: `0 0 ${parties.length * cell} ${shown.length * cell}`, width: parties.length * cell, role: "img", "aria-label": said.join("; ") }, marks));
 }

@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 
-const WIDTH = 520, HEIGHT = 240, LEFT = 54, RIGHT = 14, TOP = 12, BOTTOM = 38;
+const WIDTH = 520, HEIGHT = 240, LEFT = 68, RIGHT = 14, TOP = 12, BOTTOM = 38;
 const DASHES = ["", "7 4", "2 3", "9 3 2 3", "1 4", "12 4"];
 const MARKS = 40;
 
@@ -16,6 +16,20 @@ export function findTicks(low, high, whole = false) {
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(Number(at.toPrecision(12)));
   return found;
 }
+
+/**
+ * Returns a range that fits the values with a little room, within limits that the values cannot pass. A curve that
+ * hardly moves is not blown up: the range is at least as wide as `least`.
+ */
+export function fitRange(values, [bottom, top] = [-Infinity, Infinity], least = 0) {
+  if (!values.length) return [0, 1];
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = Math.max((high - low) * 0.08, (least - (high - low)) / 2, high === low && !least ? 0.5 : 0);
+  return [Math.max(bottom, low - room), Math.min(top, high + room)];
+}
+
+/** Returns a percentage for an axis, with as many decimals as its steps need. */
+export const formatPercentTick = (at, step) => `${(100 * at).toFixed(step < 0.01 ? 1 : 0)} %`;
 
 /**
  * Returns a chart of several lines, each `{ label, points: [[x, y], …] }`. Lines differ in dashes as well as in
@@ -85,9 +99,11 @@ function makeScale(left, right, low, high) {
 }
 
 function drawAxes(position, left, right, low, high, xLabel, xs, ys, whole) {
-  const across = findTicks(low, high).map((at) => s("g", { class: "tick" },
+  const rows = findTicks(low, high);
+  const step = rows.length > 1 ? rows[1] - rows[0] : 1;
+  const across = rows.map((at) => s("g", { class: "tick" },
     s("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: position.y(at), y2: position.y(at) }),
-    s("text", { x: LEFT - 8, y: position.y(at) + 4, "text-anchor": "end" }, ys(at))));
+    s("text", { x: LEFT - 8, y: position.y(at) + 4, "text-anchor": "end" }, ys(at, step))));
   const along = findTicks(left, right, whole).map((at) =>
     s("text", { x: position.x(at), y: HEIGHT - BOTTOM + 17, "text-anchor": "middle" }, xs(at)));
   const name = s("text", { class: "name", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, xLabel);

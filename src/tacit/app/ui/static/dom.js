@@ -26,6 +26,19 @@ function fill(element, given, children) {
 export const replace = (element, ...children) =>
   element.replaceChildren(...children.flat(Infinity).filter((child) => child || child === 0));
 
+/**
+ * Replaces the children of an element, and keeps what the reader does there: the focus, and details that are open.
+ * Controls are found again by their id or their data-key.
+ */
+export function refresh(element, ...children) {
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const key = active && (active.id ? `#${CSS.escape(active.id)}` : active.dataset.key ? `[data-key="${CSS.escape(active.dataset.key)}"]` : "");
+  const open = new Map([...element.querySelectorAll("details[data-key]")].map((each) => [each.dataset.key, each.open]));
+  replace(element, ...children);
+  for (const each of element.querySelectorAll("details[data-key]")) if (open.has(each.dataset.key)) each.open = open.get(each.dataset.key);
+  if (active && document.activeElement !== active) (active.isConnected ? active : key ? element.querySelector(key) : null)?.focus({ preventScroll: true });
+}
+
 export function formatBytes(count) {
   for (const unit of ["B", "kB", "MB"]) {
     if (count < 1000) return `${Number(count.toPrecision(3))} ${unit}`;
@@ -35,6 +48,13 @@ export function formatBytes(count) {
 }
 
 export const formatPercent = (part) => `${(100 * part).toFixed(1)} %`;
+
+/** Returns the time of day of a moment some seconds ago, and the date if it was on another day. */
+export function formatMoment(secondsAgo) {
+  const at = new Date(Date.now() - 1000 * secondsAgo);
+  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
+}
 
 export const formatScore = (run) =>
   run.accuracy != null ? formatPercent(run.accuracy) : run.rmse != null ? run.rmse.toFixed(3) : "–";
@@ -71,13 +91,21 @@ export async function copyText(text, button) {
   setTimeout(() => { button.textContent = before; }, 1500);
 }
 
-/** Returns a labelled field with an empty line for its problem. */
-export function field(label, control, hint) {
+/** Returns a text in full or, if it is long, its beginning with the rest folded. */
+export function foldText(text, key, most = 100) {
+  const first = text.split(/\n|; |(?<=\.) /)[0];
+  if (text.length <= most) return h("span", { class: "danger" }, text);
+  const short = first.length <= most ? first : `${first.slice(0, most - 1)}…`;
+  return h("details", { class: "fold", "data-key": key }, h("summary", { class: "danger", "data-key": `${key}-summary` }, short), h("p", {}, text));
+}
+
+/** Returns a labelled field with an empty line for its problem. `beside` goes next to the label. */
+export function field(label, control, hint, beside = null) {
   const id = (control.id ||= `field-${++fields}`);
   const wrong = h("span", { class: "wrong", id: `${id}-wrong` });
   const under = hint ? h("span", { class: "hint", id: `${id}-hint` }, hint) : null;
   control.setAttribute("aria-describedby", [hint && `${id}-hint`, `${id}-wrong`].filter(Boolean).join(" "));
-  return h("div", { class: "field" }, h("label", { for: id }, label), control, under, wrong);
+  return h("div", { class: "field" }, h("div", { class: "labelled" }, h("label", { for: id }, label), beside), control, under, wrong);
 }
 let fields = 0;
 

@@ -4,17 +4,19 @@ import { s } from "./dom.js";
 
 const SIZE = 600, MIDDLE = SIZE / 2;
 const EAVESDROPPER = "onlooker"; // its name in coalitions
+const LONGEST = 16; // characters of a name in the picture
 
 /**
  * Returns the graph of the parties. `show({ phase, roles, captions, absent })` updates it: the phase of the picture, the
  * role of each party ("member", "exposed"), the caption under its name, and who is missing. With `toggle` parties are
- * buttons.
+ * buttons. `names` are the real names of parties, where they have some.
  */
-export function drawGraph({ parties, server, picture, toggle, eavesdropper, label }) {
+export function drawGraph({ parties, server, picture, toggle, eavesdropper, label, names = {} }) {
   const everyone = [...parties, ...(server ? ["server"] : []), ...(eavesdropper ? [EAVESDROPPER] : [])];
+  const outside = parties.some((party) => (names?.[party] ?? party).length > 6);  // long names are written below
   const radius = Math.max(7, Math.min(27, (Math.PI * 245 * 0.72) / Math.max(parties.length, 6)));
   const [ties, hulls] = [s("g", { class: "ties" }), s("g", { class: "hulls" })];
-  const nodes = Object.fromEntries(everyone.map((party) => [party, makeNode(party, party === "server" ? 34 : Math.min(radius, party === EAVESDROPPER ? 20 : radius), toggle)]));
+  const nodes = Object.fromEntries(everyone.map((party) => [party, makeNode(party, party === "server" ? 34 : Math.min(radius, party === EAVESDROPPER ? 20 : radius), toggle, names?.[party] ?? party, outside)]));
   const order = [...(server ? ["server"] : []), ...parties, ...(eavesdropper ? [EAVESDROPPER] : [])];
   const element = s("svg", { class: "graph", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": label },
     makeArrow(), hulls, ties, order.map((party) => nodes[party].element));
@@ -82,14 +84,15 @@ function makeArrow() {
 }
 
 /** Returns the node of a party: a circle, a square if it is in the coalition, a diamond if it is exposed. */
-function makeNode(party, r, toggle) {
+function makeNode(party, r, toggle, name, below) {
   const [wide, tall] = [r * 1.85, r * 1.32];
-  const outside = party.length > 6;  // a long name is written below
-  const size = outside ? 13 : Math.max(8, r * (party.length > 4 ? 0.52 : 0.82));
-  const text = s("text", { class: `who${outside ? " outside" : ""}`, y: outside ? r + 15 : r * 0.3, "font-size": size }, party);
+  const outside = name.length > 6 || (below && party !== "server");
+  const size = outside ? 13 : Math.max(8, r * (name.length > 4 ? 0.52 : 0.82));
+  const text = s("text", { class: `who${outside ? " outside" : ""}`, y: outside ? r + 15 : r * 0.3, "font-size": size }, name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name);
   const under = s("text", { class: "caption", y: outside ? r + 30 : tall + 14, "text-anchor": "middle" });
   const element = s("g", { class: "node plain", ...(toggle ? { role: "button", tabindex: "0", "aria-pressed": "false", "data-party": party,
     onclick: () => toggle(party), onkeydown: (event) => onPress(event, () => toggle(party)) } : {}) },
+    !toggle && name.length > LONGEST ? s("title", {}, name) : null,
     s("circle", { class: "ring", r: r + 5 }),
     s("circle", { class: "shape circle", r }),
     s("rect", { class: "shape square", x: -wide / 2, y: -wide / 2, width: wide, height: wide, rx: r * 0.28 }),
@@ -100,7 +103,7 @@ function makeNode(party, r, toggle) {
     under.textContent = caption;
     if (!toggle) return;
     element.setAttribute("aria-pressed", String(role === "member"));
-    element.setAttribute("aria-label", [party, role === "member" && "in the coalition", role === "exposed" && "exposed", caption,
+    element.setAttribute("aria-label", [name, role === "member" && "in the coalition", role === "exposed" && "exposed", caption,
       absent && "missing"].filter(Boolean).join(", "));
   }
   return { element, show };

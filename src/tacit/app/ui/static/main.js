@@ -4,12 +4,14 @@ import { field, h, replace, showProblem } from "./dom.js";
 import { adversary } from "./adversary.js";
 import { compare } from "./compare.js";
 import { takeToken, whenLocked } from "./events.js";
+import { federation } from "./federation.js";
+import { glossary, hide } from "./glossary.js";
 import { plan } from "./plan.js";
 import { run } from "./run.js";
 import { runs } from "./runs.js";
 import { start } from "./start.js";
 
-const VIEWS = { "/": runs, "/run": run, "/compare": compare, "/adversary": adversary, "/plan": plan, "/start": start };
+const VIEWS = { "/": runs, "/run": run, "/compare": compare, "/federation": federation, "/adversary": adversary, "/plan": plan, "/start": start, "/glossary": glossary };
 let leave = () => {};
 
 /** Shows another view without loading the page again. */
@@ -23,17 +25,25 @@ export function go(address) {
 function show() {
   leave();
   const root = document.getElementById("view");
-  const view = VIEWS[location.pathname] ?? showNotFound;
+  const view = VIEWS[location.pathname];
+  hide();
   for (const link of document.querySelectorAll(".bar nav a"))
     link.toggleAttribute("aria-current", link.pathname === location.pathname);
   for (const link of document.querySelectorAll("[aria-current]")) link.setAttribute("aria-current", "page");
   replace(root);
-  if (!takeToken()) { askForToken(); return; }
+  const known = takeToken();
+  if (!view) { leave = () => {}; showNotFound(root); return; }
+  if (!known) { askForToken(); return; }
   leave = view(root, new URLSearchParams(location.search)) ?? (() => {});
 }
 
 function showNotFound(root) {
-  replace(root, h("h1", {}, "Nothing is here"), h("p", {}, h("a", { href: "/" }, "All runs")));
+  document.title = "Page not found · Tacit";
+  replace(root, h("div", { class: "empty" }, h("h1", {}, "Page not found"),
+    h("p", {}, "There is no page at ", h("code", {}, location.pathname), ". The address may be misspelled."),
+    h("p", {}, h("a", { class: "button main", href: "/" }, "Go to all runs")),
+    h("p", {}, "Or go to ", h("a", { href: "/federation" }, "the federation"), ", ", h("a", { href: "/adversary" }, "the adversary"), ", ",
+      h("a", { href: "/plan" }, "a plan"), " or ", h("a", { href: "/start" }, "a new run"), ".")));
 }
 
 document.addEventListener("click", (event) => {
@@ -57,9 +67,8 @@ function askForToken() {
     else if (takeToken(address.value)) show();
   };
   replace(document.getElementById("view"), h("h1", {}, "This tab has no token"),
-    h("p", {}, "The folder is shown to whoever has the address that ", h("code", {}, "tacit ui"),
-      " printed. This tab does not, or it has that of a page which was stopped. Open it here, or paste it to come back to this view."),
-    h("form", { class: "asking", novalidate: true, onsubmit: open }, field("The address", address), h("button", { class: "main", type: "submit" }, "Open")));
+    h("p", {}, "The command ", h("code", {}, "tacit ui"), " printed an address with a token. This tab has no token, or that of a server that was stopped. Paste the printed address to open this view."),
+    h("form", { class: "asking", novalidate: true, onsubmit: open }, field("Printed address", address), h("button", { class: "main", type: "submit" }, "Open")));
 }
 
 whenLocked(askForToken);

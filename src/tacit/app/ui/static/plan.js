@@ -1,14 +1,15 @@
 // Plan: proposals for a consortium, with their cost and the verdict of the audit.
 
 import { command, field, formatBytes, formatCount, h, problems, replace, unavailable } from "./dom.js";
+import { explain, explainBeside } from "./glossary.js";
 import { get, listen } from "./events.js";
 
 const FIELDS = [
-  ["parties", "Parties", 9, { min: 3, max: 500, step: 1 }, "who want to average"],
-  ["colluders", "Colluders", 1, { min: 1, max: 100, step: 1 }, "any parties of this number, or the server and one fewer"],
-  ["rounds", "Rounds", 10, { min: 1, max: 10000, step: 1 }, "how often they average"],
-  ["dropout", "Dropouts", 0.05, { min: 0, max: 1, step: 0.01 }, "probability that a party misses a round"],
-  ["entries", "Model size", 100000, { min: 1, max: 1000000000, step: 1 }, "parameters"],
+  ["parties", "Parties", 9, { min: 3, max: 500, step: 1 }, "that average together", "party"],
+  ["colluders", "Colluders", 1, { min: 1, max: 100, step: 1 }, "that many parties, or the server and one fewer", "colluders"],
+  ["rounds", "Rounds", 10, { min: 1, max: 10000, step: 1 }, "how often they average", "round"],
+  ["dropout", "Dropouts", 0.05, { min: 0, max: 1, step: 0.01 }, "probability that a party misses a round", "dropout"],
+  ["entries", "Model size", 100000, { min: 1, max: 1000000000, step: 1 }, "number of parameters"],
 ];
 
 export function plan(root, query) {
@@ -16,11 +17,11 @@ export function plan(root, query) {
   const controls = FIELDS.map(([name, , initial, limits]) =>
     h("input", { type: "number", name, id: `plan-${name}`, inputmode: "decimal", value: query.get(name) ?? initial, ...limits }));
   const form = h("form", { class: "asking", novalidate: true, onsubmit: (event) => { event.preventDefault(); ask(); } },
-    controls.map((control, i) => field(FIELDS[i][1], control, FIELDS[i][4])),
+    controls.map((control, i) => field(FIELDS[i][1], control, FIELDS[i][4], i < 4 ? explainBeside(FIELDS[i][5]) : null)),
     h("button", { class: "main", type: "submit" }, "Propose"));
   const [found, plugins] = [h("div", { class: "answer", "aria-live": "polite" }), h("div", {})];
   replace(root, h("h1", {}, "Plan"),
-    h("p", { class: "lead" }, "Say who averages and how many may collude. Every suitable protocol is audited, with its cost."), form, plugins, found);
+    h("p", { class: "lead" }, "Enter how many parties average and how many may collude. Tacit audits every suitable protocol and computes its cost."), form, plugins, found);
   get("/api/protocols").then((listed) => replace(plugins, unavailable(listed.unavailable)));
   let stop = () => {};
 
@@ -28,11 +29,11 @@ export function plan(root, query) {
     const wanted = new URLSearchParams(controls.map((control) => [control.name, control.value]));
     history.replaceState(null, "", `/plan?${wanted}`);
     stop();
-    const bar = h("progress", { max: 1, "aria-label": "How far the plan is" });
+    const bar = h("progress", { max: 1, "aria-label": "Progress of the plan" });
     const doing = h("p", { class: "muted" }, "Starting …");
     replace(found, h("div", { class: "working" }, bar, doing));
     stop = listen(`/api/plan?${wanted}`, {
-      queued: () => { doing.textContent = "Waiting for other questions …"; },
+      queued: () => { doing.textContent = "Waiting for other queries to finish …"; },
       progress: (event) => { bar.value = event.done; doing.textContent = `Auditing ${event.doing}`; },
       plan: (event) => replace(found, showProposals(event)),
       problem: (event) => replace(found, problems(event.problems)),
@@ -44,8 +45,8 @@ export function plan(root, query) {
 
 function showProposals(plan_) {
   const cheapest = Math.min(...plan_.proposals.map((each) => each.bytes_per_party));
-  const noise = `For ε = ${plan_.epsilon} at δ = ${plan_.delta} over all rounds a party would add noise of the σ on each card, `
-    + "as a multiple of how far one user can move its vector.";
+  const noise = `For ε = ${plan_.epsilon} at δ = ${plan_.delta} over all rounds, each party adds noise of the σ on the card. `
+    + "σ is a multiple of how far one user can move a vector.";
   return [h("div", { class: "cards" }, plan_.proposals.map((each) => makeCard(each, plan_, cheapest))), h("p", { class: "muted" }, noise)];
 }
 
@@ -57,13 +58,13 @@ function makeCard(each, plan_, cheapest) {
   return h("article", { class: `card proposal ${kind}` },
     h("h2", {}, each.protocol), h("p", { class: "muted" }, each.why),
     h("p", { class: "verdict" }, h("i", { class: "sign", "aria-hidden": "true" }), each.verdict),
-    h("p", { class: "looked" }, each.looked === "not audited" ? "Not audited" : `Looked at ${each.looked}`,
+    h("p", { class: "looked" }, each.looked === "not audited" ? "Not audited" : `Analysed: ${each.looked}`,
       each.argument ? `; the rest by argument (${each.argument})` : "", each.spared ? `; ${each.spared}` : "", "."),
     h("dl", { class: "facts" },
-      makeFact("A party, a round", formatBytes(each.bytes_per_party), times > 1.05 ? `${times.toFixed(1)} times the least` : "the least"),
-      makeFact("Smallest group", String(each.smallest_group), each.leaking ? `${formatCount(each.leaking, "coalition learns", "coalitions learn")} somebody’s model` : "if models stand still"),
-      makeFact("Noise, σ", each.sigma.toPrecision(3), `by the noise of ${each.company}`)),
-    h("p", {}, h("a", { href: `/adversary?${view}` }, `Look at ${each.protocol} as an adversary`)),
+      makeFact("Bytes per party and round", formatBytes(each.bytes_per_party), times > 1.05 ? `${times.toFixed(1)} × the cheapest` : "the cheapest"),
+      makeFact(explain("anonymity set", "Anonymity set"), String(each.smallest_group), each.leaking ? `${formatCount(each.leaking, "coalition recovers", "coalitions recover")} a vector` : "with static models"),
+      makeFact(explain("sigma", "Noise σ"), each.sigma.toPrecision(3), `counting the noise of ${each.company}`)),
+    h("p", {}, h("a", { href: `/adversary?${view}` }, `See what coalitions learn with ${each.protocol}`)),
     command(each.command, `Copy the command that audits ${each.protocol}`));
 }
 

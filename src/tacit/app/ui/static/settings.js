@@ -1,6 +1,7 @@
 // Controls of the adversary view, one for every setting of a protocol.
 
 import { field, h, replace, unavailable } from "./dom.js";
+import { explainBeside } from "./glossary.js";
 
 const DRIFTS = [["static", "static"], ["free", "drifting"]];
 const WAIT = 200;
@@ -17,17 +18,17 @@ export function fillControls(form, state, listed, change) {
   replace(form, h("h2", { class: "hidden" }, "Settings"),
     field("Protocol", protocol, known.summary), unavailable(listed.unavailable),
     h("div", { class: "grid" },
-      makeNumber("parties", "Parties", state, change, { min: 2, max: 200, step: 1 }),
-      makeNumber("rounds", "Rounds", state, change, { min: 1, max: 500, step: 1 })),
+      makeNumber("parties", "Parties", state, change, { min: 2, max: 200, step: 1 }, "party"),
+      makeNumber("rounds", "Rounds", state, change, { min: 1, max: 500, step: 1 }, "round")),
     makeSegments("Models", "drift", DRIFTS, state, change),
     makeDropoutSlider(state, change),
     h("div", { class: "grid own" }, plain.map((each) => makeSetting(each, state, change, rebuild))),
     rare.length ? h("details", { open: rare.some((each) => state.set[each.name]) }, h("summary", {}, "More settings"),
       h("div", { class: "grid" }, rare.map((each) => makeSetting(each, state, change, rebuild)))) : null,
-    makeSwitch("ask-hardened", "Hardened", "the settings that a plan proposes against this coalition size", state.hardened,
+    makeSwitch("ask-hardened", "Hardened", "audit the settings that a plan proposes against this coalition", state.hardened,
       (on) => rebuild({ hardened: on }), known.leaks_by_design),
     h("p", { class: "note", id: "hardened-settings" }),
-    makeSwitch("ask-links", "Links in clear", "what an eavesdropper would learn if they were not sealed", state.links === "open", (on) => change({ links: on ? "open" : "" })));
+    makeSwitch("ask-links", "Links in clear", "assume that messages are not sealed", state.links === "open", (on) => change({ links: on ? "open" : "" })));
   form.classList.toggle("is-hardened", state.hardened);
   if (name) document.getElementById(name)?.focus();
 }
@@ -39,10 +40,10 @@ export function showHardened(form, options) {
   if (note) note.textContent = options ? `Now: ${settings.join(", ")}` : "";
 }
 
-function makeNumber(name, label, state, change, limits) {
+function makeNumber(name, label, state, change, limits, term) {
   const control = h("input", { type: "number", id: `ask-${name}`, inputmode: "numeric", value: state[name], ...limits });
   onPause(control, () => control.value && change({ [name]: Number(control.value) }));
-  return field(label, control);
+  return field(label, control, "", explainBeside(term));
 }
 
 /** Runs an action once the input has paused. */
@@ -56,7 +57,7 @@ function makeSegments(label, name, choices, state, change) {
     buttons.forEach((each, i) => each.setAttribute("aria-pressed", String(choices[i][0] === value)));
     change({ [name]: value });
   } }, text));
-  return h("div", { class: "field" }, h("span", { class: "label", id: `ask-${name}` }, label),
+  return h("div", { class: "field" }, h("div", { class: "labelled" }, h("span", { class: "label", id: `ask-${name}` }, label), explainBeside("static")),
     h("div", { class: "segments", role: "group", "aria-labelledby": `ask-${name}` }, buttons));
 }
 
@@ -65,7 +66,7 @@ function makeDropoutSlider(state, change) {
   const control = h("input", { type: "range", id: "ask-dropout", min: 0, max: 0.5, step: 0.05, value: state.dropout,
     oninput: () => { shown.textContent = `${Math.round(100 * control.value)} %`; } });
   onPause(control, () => change({ dropout: Number(control.value) }));
-  return h("div", { class: "field" }, h("label", { for: "ask-dropout" }, "Dropouts, a round ", shown), control);
+  return h("div", { class: "field" }, h("div", { class: "labelled" }, h("label", { for: "ask-dropout" }, "Dropouts ", shown), explainBeside("dropout")), control);
 }
 
 function makeSwitch(id, label, hint, on, change, disabled = false) {
@@ -101,7 +102,7 @@ function makeGraphSetting(each, id, label, value, state, put, rebuild) {
   const table = parseTable(value);
   const kind = Array.isArray(table) ? "edges" : table?.kind ?? (value || "");
   const choices = ["", ...each.choices, ...(Array.isArray(table) ? ["edges"] : [])];
-  const names = { "": "by default", edges: "as given" };
+  const names = { "": "default", edges: "as given" };
   const select = h("select", { id, disabled: state.hardened, onchange: (event) => {
     const wanted = event.target.value;
     const needs = wanted === "regular" || wanted === "directed";

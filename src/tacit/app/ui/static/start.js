@@ -2,11 +2,13 @@
 
 import { field, h, replace, showProblem, unavailable } from "./dom.js";
 import { get, post } from "./events.js";
+import { explainBeside } from "./glossary.js";
 import { go } from "./main.js";
+import { setKey } from "./toml.js";
 
 const FIRST = `title = "digits, ten hospitals"
 rounds = 20
-adversary = 1            # how many may collude
+adversary = 1            # parties that may collude
 dropout = 0.05           # probability that a party misses a round
 
 [data]
@@ -28,6 +30,7 @@ name = "secagg"
 
 const DATA = ["digits", "mnist", "femnist", "cifar10", "shakespeare", "movielens", "boston"];
 const WAIT = 250;
+const NOT_EDITABLE = "The text has this key in a form that is not edited here. Change it in the text.";
 
 export function start(root) {
   document.title = "New run · Tacit";
@@ -38,14 +41,15 @@ export function start(root) {
   const plugins = h("div", {});
   text.setAttribute("aria-describedby", "scenario-problems");
   text.addEventListener("scroll", () => { gutter.scrollTop = text.scrollTop; });
-  const controls = makeControls((path, value) => { text.value = setKey(text.value, path, value); scheduleCheck(); });
+  const controls = makeControls((path, value) => { asked.set(path, value); text.value = setKey(text.value, path, value); scheduleCheck(0); });
   replace(root, h("h1", {}, "New run"),
-    h("p", { class: "lead" }, "It runs on this machine and is written to the folder ", h("code", {}, "runs"), ". Settings that leak are refused before anything is sent."),
+    h("p", { class: "lead" }, "The run uses this machine and writes to the folder ", h("code", {}, "runs"), ". Settings that leak are refused before the first round."),
     h("form", { class: "scenario", novalidate: true, onsubmit: (event) => { event.preventDefault(); launch(); } },
-      h("div", { class: "panel" }, h("h2", {}, "What most people change"), h("div", { class: "grid" }, controls.map((each) => each.element)), plugins),
-      h("div", { class: "panel" }, h("h2", {}, h("label", { for: "toml" }, "The scenario")),
+      h("div", { class: "panel" }, h("h2", {}, "Common settings"), h("div", { class: "grid" }, controls.map((each) => each.element)), plugins),
+      h("div", { class: "panel" }, h("h2", {}, h("label", { for: "toml" }, "The scenario"), " ", explainBeside("scenario")),
         h("div", { class: "editor" }, gutter, text), problemBox, button)));
   let [timer, number, left] = [0, 0, false];
+  const asked = new Map();
   get("/api/protocols").then((listed) => {
     const names = [...listed.protocols.map((each) => each.name), "local", "centralized"];
     const select = controls.find((each) => each.path === "protocol.name").control;
@@ -65,7 +69,13 @@ export function start(root) {
     const answer = await post("/api/check", text.value);
     if (left || mine !== number) return;
     showProblems(answer.problems);
-    if (answer.scenario) controls.forEach((each) => each.fill(answer.scenario));
+    // The form follows the text, also while the text has problems, as long as it is TOML.
+    const found = answer.scenario ?? answer.given ?? {};
+    for (const each of controls) {
+      each.fill(found, Boolean(answer.scenario));
+      if (asked.has(each.path) && answer.scenario && readPath(found, each.path) !== asked.get(each.path)) showProblem(each.control, NOT_EDITABLE);
+    }
+    asked.clear();
   }
 
   async function launch() {
@@ -74,7 +84,7 @@ export function start(root) {
     button.disabled = false;
     if (left) return;
     if (answer.problems.length) { showProblems(answer.problems); text.focus(); }
-    else go("/");
+    else go(`/run?${new URLSearchParams({ id: answer.id })}`);
   }
 
   function showProblems(problems) {
@@ -99,48 +109,43 @@ function findProblem(path, problems) {
 }
 
 function makeControls(change) {
-  const number = (path, label, hint, limits = {}) => makeEntry(path, label, hint, h("input", { type: "number", inputmode: "decimal", ...limits }), change, Number);
+  const number = (path, label, hint, limits = {}, term = "") => makeEntry(path, label, hint, h("input", { type: "number", inputmode: "decimal", ...limits }), change, Number, term);
   const choice = (path, label, options) => makeEntry(path, label, "", h("select", {}, options.map((each) => h("option", { value: each }, each))), change);
   return [
     makeEntry("title", "Title", "", h("input", { type: "text" }), change),
     choice("protocol.name", "Protocol", ["secagg"]),
-    number("rounds", "Rounds", "", { min: 1 }),
+    number("rounds", "Rounds", "", { min: 1 }, "round"),
     choice("data.name", "Data", DATA),
-    number("data.parties", "Parties", "", { min: 2 }),
-    number("adversary", "Colluders", "for the audit before the start", { min: 1 }),
-    number("dropout", "Dropouts", "probability to miss a round", { min: 0, max: 1, step: 0.01 }),
-    number("local.rate", "Learning rate", "", { step: "any" }),
-    number("local.batch", "Batch", "", { min: 1 }),
-    number("local.epochs", "Epochs a round", "", { min: 1 }),
+    number("data.parties", "Parties", "", { min: 2 }, "party"),
+    number("adversary", "Colluders", "assumed by the audit", { min: 1 }, "colluders"),
+    number("dropout", "Dropouts", "probability to miss a round", { min: 0, max: 1, step: 0.01 }, "dropout"),
+    number("local.rate", "Learning rate", "", { step: "any" }, "learning rate"),
+    number("local.batch", "Batch", "", { min: 1 }, "batch"),
+    number("local.epochs", "Epochs", "", { min: 1 }, "epoch"),
   ];
 }
 
-function makeEntry(path, label, hint, control, change, read = String) {
+function makeEntry(path, label, hint, control, change, read = String, term = "") {
   control.id = `key-${path.replace(".", "-")}`;
   control.addEventListener("change", () => control.value !== "" && change(path, read(control.value)));
-  const fill = (scenario) => {
-    const value = path.split(".").reduce((table, key) => table?.[key], scenario);
-    if (value != null && document.activeElement !== control) control.value = value;
+  const fill = (scenario, complete) => {
+    const value = readPath(scenario, path);
+    if (document.activeElement === control) return;
+    if (control.tagName === "SELECT" && value != null && ![...control.options].some((each) => each.value === String(value)))
+      control.append(h("option", { value }, value));
+    if (value != null || complete) control.value = value ?? "";
+    if (path === "data.name") {
+      const folder = scenario.data?.folder;
+      control.disabled = Boolean(folder);
+      if (folder) showProblem(control, `The text uses the folder ${folder} instead.`);
+    }
   };
-  return { path, control, fill, element: field(label, control, hint) };
+  return { path, control, fill, element: field(label, control, hint, term ? explainBeside(term) : null) };
 }
 
-/** Returns TOML with one key set, in its own line or in a new one of its table; everything else stays as written. */
-export function setKey(toml, path, value) {
+/** Returns the value of a key; a table that is written as a bare name has that name. */
+function readPath(scenario, path) {
   const [table, key] = path.includes(".") ? path.split(".") : ["", path];
-  const line = `${key} = ${typeof value === "string" ? JSON.stringify(value) : value}`;
-  const lines = toml.split("\n");
-  const heads = lines.flatMap((each, i) => (/^\s*\[/.test(each) ? [i] : []));
-  const from = table ? heads.find((i) => lines[i].trim() === `[${table}]`) ?? -1 : 0;
-  if (table && from < 0) {
-    // A table may also be given in one line, such as protocol = "secagg".
-    const short = lines.findIndex((each) => new RegExp(`^\\s*${table}\\s*=`).test(each));
-    if (short >= 0 && key === "name") return lines.with(short, `${table} = ${JSON.stringify(value)}`).join("\n");
-    return `${toml.trimEnd()}\n\n[${table}]\n${line}\n`;
-  }
-  const to = heads.find((i) => i > from || (!table && i >= from)) ?? lines.length;
-  for (let i = table ? from + 1 : 0; i < to; i += 1)
-    if (new RegExp(`^\\s*${key}\\s*=`).test(lines[i])) return lines.with(i, line + (/\s+#.*$/.exec(lines[i])?.[0] ?? "")).join("\n");
-  lines.splice(table ? from + 1 : Math.max(0, to - 1), 0, line);
-  return lines.join("\n");
+  if (!table) return scenario[key];
+  return typeof scenario[table] === "string" && key === "name" ? scenario[table] : scenario[table]?.[key];
 }

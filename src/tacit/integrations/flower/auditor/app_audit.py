@@ -207,7 +207,7 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
     if sampled < scope.terms.fewest_present:
         raise ConfigError(
             f"no round can end: the strategy asks {sampled} of {nodes} nodes, and {protocol} needs "
-            f"{scope.terms.fewest_present}; have it ask all, and set participation on the roster"
+            f"{scope.terms.fewest_present}; try: have it ask all, and set participation on the roster"
         )
     reports = _report_each(scope)
     findings = [Remark.of(AppCode.MESSAGES_CARRIED)]
@@ -261,7 +261,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     unset = ValueOrigin(OriginCode.NOT_IN_APP, name="parties")
     nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
-        raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
+        raise ConfigError(f"{nodes} nodes are too many to analyse; try: ask about at most {MOST_NODES}: --parties")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0)
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes

@@ -91,11 +91,15 @@ class App:
             flower["components"]["serverapp"]
             name = str(settings.get("project", {}).get("name", folder.name))
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} cannot be read: {error.strerror}; try: give the folder of a Flower app"
+            ) from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
+            raise ConfigError(f"{path} cannot be read: {error}; try: give the folder of a Flower app") from None
         except (AttributeError, KeyError, TypeError):
-            raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
+            raise ConfigError(
+                f"{path} has no [tool.flwr.app.components]; try: give the folder of a Flower app"
+            ) from None
         return cls(name, config, settings, Source(folder, config))
 
     def find_component(self, name: str) -> tuple[str, str]:

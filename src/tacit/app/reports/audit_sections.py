@@ -1,0 +1,301 @@
+"""Sections of a report on an audit: matrix, findings by coalition, recipes and settings, from the audit's plain data.
+
+One seed policy holds for all of them: every seed that was tried counts, as in the verdict. Figures of a single seed,
+such as the anonymity set, name their seed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tacit.auditing.findings import Verdict
+from tacit.auditing.render.epsilon import PROOFS
+from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
+from tacit.core.average import format_count
+from tacit.privacy.epsilon_bounds import BoundKind
+
+MOST_RECIPES = 4
+"""Recipes that a report writes out; it only counts the rest."""
+MOST_ROWS = 200
+"""Coalitions that have a row in a report."""
+MOST_COLUMNS = 24
+"""Parties up to which the matrix is a table; of more, it is a figure."""
+MATRIX_ROWS = 60
+"""Coalitions that have a row in the matrix."""
+
+AuditData = Mapping[str, Any]
+"""Findings of an audit as plain data, as `--json` prints them."""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table: its heading, its cells, and whether these are numbers."""
+
+    heading: str
+    cells: Sequence[str]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether all cells begin with a digit."""
+        return all(cell[:1].isnumeric() for cell in self.cells if cell)
+
+
+def build_columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[TableColumn]:
+    """Returns the columns of a table, without those that are empty."""
+    return [TableColumn(name, cells) for name, *cells in zip(headings, *rows, strict=True) if any(cells)]
+
+
+def zip_columns(columns: Sequence[TableColumn]) -> Iterator[list[tuple[TableColumn, str]]]:
+    """Yields the rows of a table, each cell with its column."""
+    for row in zip(*(column.cells for column in columns), strict=True):
+        yield list(zip(columns, row, strict=True))
+
+
+def build_sections(audit: AuditData, command: str) -> dict[str, Any]:
+    """Returns the parts of an audit that the templates show.
+
+    Args:
+        audit: The audit as plain data.
+        command: The command line that runs the same audit again.
+    """
+    reports = audit["reports"]
+    further = len(reports) - MOST_ROWS
+    claims = (f"Paper {each['paper']}, {each['section']}: {each['statement']}." for each in audit.get("claims", ()))
+    return {
+        "heading": find_heading(audit),
+        "exposed": audit["exposed"],
+        "verdict": audit["verdict"],
+        "static": audit.get("still"),
+        "says": audit.get("says", ()) if "app" in audit else (),
+        "assumed": audit["assumed"],
+        "not_covered": audit["not_covered"],
+        "trusted": audit.get("trusted", ()),
+        "counts": count_exposing(reports),
+        "matrix": build_matrix(reports, find_parties(audit)),
+        "coalitions": _list_coalitions(reports[:MOST_ROWS]),
+        "further_coalitions": format_count(further, "more coalition") if further > 0 else "",
+        "terms": [f"{name}: {meaning}." for name, meaning in TERMS.items()],
+        "seeds": _describe_seeds(reports),
+        "epsilon": _describe_proofs(reports),
+        "coverage": [f"{each}." for each in dict.fromkeys(each["looked_at"] for each in reports)],
+        "recipes": list(_list_recipes(reports)),
+        "notes": [f"{each}." for each in dict.fromkeys(note for each in reports for note in each["notes"])],
+        "settings": _list_settings(audit) if "settings" in audit else None,
+        "read": audit.get("read", ()),
+        "claims": list(claims),
+        "command": command,
+        "next": [f"{each['why']}: {each['command']}" for each in audit["next"]],
+    }
+
+
+def find_heading(audit: AuditData) -> str:
+    """Returns the heading of an audit. Files of Tacit 0.2 have none, but the parts of one."""
+    if "heading" in audit:
+        return str(audit["heading"])
+    verdict = HEADLINES[Verdict.EXPOSED if audit["exposed"] else Verdict.NOTHING_FOUND]
+    part = f" in {audit['part']}" if "part" in audit else ""
+    return f"{verdict}{part}" + (f", {audit['as_long_as']}" if "as_long_as" in audit else "")
+
+
+def find_parties(audit: AuditData) -> tuple[str, ...]:
+    """Returns the parties of an audit; of an app's, those that its reports name."""
+    if "parties" in audit and not isinstance(audit["parties"], int):
+        return tuple(audit["parties"])
+    named = [name for report in audit["reports"] for name in (*report["coalition"], *report["bits"])]
+    return tuple(name for name in dict.fromkeys(named) if name not in ("server", "onlooker"))
+
+
+# --- exposure over all seeds -----------------------------------------------------------------------------------------
+
+
+def seeds_by_victim(report: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Returns the parties that a coalition recovers, each with the seeds with which it does, of all that were tried."""
+    found: dict[str, list[int]] = {victim: [report["seed"]] for victim in (*report["exposed"], *report["nearly"])}
+    for other in report.get("unlucky", ()):
+        for victim in other["victims"]:
+            found.setdefault(victim, []).append(other["seed"])
+    return found
+
+
+def count_exposing(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
+    """Returns how many coalitions recover a vector: as in the verdict, with any seed that was tried."""
+    exposing = [report for report in reports if seeds_by_victim(report)]
+    late = sum(bool(report["at_worst"]) and not seeds_by_victim(report) for report in reports)
+    unsure = sum(bool(report["unsure"]) and not seeds_by_victim(report) for report in reports)
+    tried = max((report.get("drawings", 0) for report in reports), default=0)
+    rows = [
+        ("coalitions analysed", str(len(reports))),
+        (f"recover a vector{f', with any of {tried} seeds' if tried > 1 else ''}", str(len(exposing))),
+        ("recover a vector in the worst case of dropouts only", str(late) if late else ""),
+        ("undecided", str(unsure) if unsure else ""),
+    ]
+    return build_columns(("", ""), [row for row in rows if row[1]])
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A cell of the matrix: its sign, and what it means."""
+
+    kind: str
+    sign: str
+    meaning: str
+
+
+MARKS = {
+    mark.kind: mark
+    for mark in (
+        Mark("exposed", "●", "recovered"),
+        Mark(
+            "worst", "◐", "recovered in the worst case: with another seed that was tried, or if more parties drop out"
+        ),
+        Mark("part", "◔", "recovered in part, or nearly"),
+        Mark("unsure", "?", "undecided"),
+        Mark("none", "–", "not recovered"),
+        Mark("member", "M", "member of the coalition"),
+    )
+}
+"""Signs of the matrix. Each differs in shape, so that it can be printed without colours."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Who can recover whose vector: a row for each coalition, a column for each party."""
+
+    parties: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Mark]]]
+    legend: Sequence[Mark]
+    further: int
+    """Coalitions without a row."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether names stand upright, so that the columns fit a page."""
+        return any(len(name) > 5 for name in self.parties) or len(self.parties) > 12
+
+
+def build_matrix(reports: Sequence[Mapping[str, Any]], parties: Sequence[str]) -> Matrix | None:
+    """Returns the matrix of an audit; None if there are too many parties for a table."""
+    if not 0 < len(parties) <= MOST_COLUMNS:
+        return None
+    rows = [
+        (name_coalition(report["coalition"]), [_mark(report, party) for party in parties])
+        for report in reports[:MATRIX_ROWS]
+    ]
+    used = {mark.kind for _, marks in rows for mark in marks}
+    legend = [mark for mark in MARKS.values() if mark.kind in used]
+    return Matrix(parties, rows, legend, max(0, len(reports) - MATRIX_ROWS))
+
+
+def _mark(report: Mapping[str, Any], party: str) -> Mark:
+    if party in report["coalition"]:
+        return MARKS["member"]
+    if party in report["exposed"] and report["exposed"][party]["fraction"] == 1.0:
+        return MARKS["exposed"]
+    if party in report["exposed"] or party in report["nearly"]:
+        return MARKS["part"]
+    if party in seeds_by_victim(report) or party in (report["at_worst"] or ()):
+        return MARKS["worst"]
+    return MARKS["unsure" if party in report["unsure"] else "none"]
+
+
+# --- findings by coalition -------------------------------------------------------------------------------------------
+
+
+def _list_coalitions(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
+    rows = [
+        (
+            name_coalition(each["coalition"]),
+            _name_recovered(each),
+            _name_others_in_worst_case(each),
+            str(each["smallest_group"]),
+            f"{max(each['bits'].values()):.1f} of {each['most_bits']:.1f}" if each["bits"] else "",
+            _format_epsilon(each),
+            str(each["seed"]) if each.get("drawings", 0) > 1 else "",
+        )
+        for each in reports
+    ]
+    headings = ("coalition", "recovers the vectors of", "also in the worst case", ANONYMITY_SET, BITS, "ε", "seed")
+    return build_columns(headings, rows)
+
+
+def _name_recovered(report: Mapping[str, Any]) -> str:
+    """Returns whose vectors a coalition recovers, by seed if several were tried."""
+    found = seeds_by_victim(report)
+    if not found:
+        return "nobody"
+    if report.get("drawings", 0) <= 1:
+        return ", ".join(found)
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for victim, seeds in found.items():
+        by_seeds.setdefault(tuple(seeds), []).append(victim)
+    return "; ".join(f"{', '.join(victims)} ({_name_seeds(seeds)})" for seeds, victims in by_seeds.items())
+
+
+def _name_seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _describe_seeds(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Returns which figures of the findings are for all seeds, and which for one; nothing if one seed was tried."""
+    if max((report.get("drawings", 0) for report in reports), default=0) <= 1:
+        return ""
+    return (
+        "Parties count as recovered with every seed that was tried, as in the verdict. "
+        f"The {ANONYMITY_SET}, the {BITS} and the recipes are for the seed in the last column."
+    )
+
+
+def _format_epsilon(report: Mapping[str, Any]) -> str:
+    """Returns ε, and what it is in the worst case of dropouts."""
+    if report["epsilon"] is None:
+        return ""
+    worst = report.get("epsilon_at_worst")
+    more = f"; {worst:.3g} in the worst case" if worst is not None and worst > report["epsilon"] else ""
+    return f"{report['epsilon']:.3g}{more}"
+
+
+def _describe_proofs(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what ε is and what proves it; nothing without ε. Files of earlier releases name no proof."""
+    bounds = [report for report in reports if report["epsilon"] is not None]
+    if not bounds:
+        return ""
+    proofs = dict.fromkeys(report["epsilon_bound"] for report in bounds if report.get("epsilon_bound"))
+    proved = f" Proof: {'; '.join(PROOFS[BoundKind(proof)] for proof in proofs)}." if proofs else ""
+    return f"ε is for all rounds, at δ = {bounds[0]['delta']:g}.{proved}"
+
+
+def _name_others_in_worst_case(report: Mapping[str, Any]) -> str:
+    """Returns who else is exposed in the worst case of dropouts."""
+    if report["at_worst"] is None:
+        return "not analysed"
+    found = seeds_by_victim(report)
+    return ", ".join(victim for victim in report["at_worst"] if victim not in found) or "nobody else"
+
+
+def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    recipes = [(each, recipe) for each in reports for recipe in each["exposed"].values()]
+    for report, recipe in recipes[:MOST_RECIPES]:
+        error, exact = recipe["error"], recipe.get("error_without_noise")
+        off = "" if error is None else f" Replayed on a real transcript, it was off by {error:.0e}"
+        if exact is not None and exact != error:
+            off += f", because the vector has its noise in it; without noise, by {exact:.0e}"
+        seed = f" (seed {report['seed']})" if report.get("drawings", 0) > 1 else ""
+        yield f"{name_coalition(report['coalition'])}{seed}: {recipe['in_words']}.{f'{off}.' if off else ''}"
+    if len(recipes) > MOST_RECIPES:
+        yield f"{len(recipes) - MOST_RECIPES} more recipes are in the output of the command with --json."
+
+
+def _list_settings(audit: AuditData) -> list[TableColumn]:
+    rows = [("protocol", f"{audit['protocol']}: {audit['summary']}"), ("parties", ", ".join(audit["parties"]))]
+    rows += [(name, _format_value(value)) for name, value in audit["settings"].items()]
+    return build_columns(("setting", "value"), rows)
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
