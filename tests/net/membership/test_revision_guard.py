@@ -365,3 +365,14 @@ def test_signatures_survive_the_file(tmp_path):
     assert read.signers(read.verify_keys) == NAMES
     wrong = RosterSignature(verify_key=b"short", signature=b"short")
     assert msgspec.structs.replace(read, signatures=(wrong,)).signers(read.verify_keys) == ()
+
+
+def test_a_roster_of_release_0_2_is_revision_0_and_is_written_without_new_fields(tmp_path):
+    plain = msgspec.structs.replace(FIRST, revision=0, quorum="none")
+    plain.save(tmp_path / "federation.toml")
+    text = (tmp_path / "federation.toml").read_text(encoding="utf-8")
+    assert "revision" not in text
+    assert "quorum" not in text
+    assert RosterFile.load(tmp_path / "federation.toml") == plain
+    plain.renew(SeededEntropy(3)).save(tmp_path / "federation.toml")
+    assert RosterFile.load(tmp_path / "federation.toml").revision == 1

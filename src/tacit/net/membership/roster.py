@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -56,6 +56,8 @@ class Deadlines(Section, frozen=True, kw_only=True):
 
 class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     """A federation: its name, its protocol and settings, and the card of every party."""
+
+    newer: ClassVar[frozenset[str]] = frozenset({"revision", "quorum"})
 
     federation: str
     nonce: str = ""
