@@ -17,6 +17,7 @@ from tacit.net.membership.identity import Credentials
 from tacit.net.membership.revision_guard import GuardState, RevisionGuard
 from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.net.membership.roster_signature import RosterSignature
+from tacit.net.store.round_store import RoundStore
 
 NAMES = ("a", "b", "c", SERVER)
 KEYS = {name: Credentials.generate(name, SeededEntropy("guard", name)) for name in (*NAMES, "d")}
@@ -135,7 +136,7 @@ def test_an_unsigned_roster_of_an_earlier_release_does_not_replace_a_signed_one(
 def test_signatures_count_for_one_content_only(member):
     later, other = changed(FIRST, "later"), changed(FIRST, "other")
     moved = other.with_signatures(signed(later, *NAMES).signatures)
-    assert "has 0 of the 3 signatures that revision 1 requires, after a change" in refused(
+    assert "has 0 of the 3 signatures that revision 1 requires (others are of another content)" in refused(
         member().admit, moved, KEYS["a"]
     )
     full = signed(later, *NAMES)
@@ -154,7 +155,9 @@ def test_signatures_count_for_one_content_only(member):
     ):
         assert "has 0 of the 3" in refused(member().admit, msgspec.structs.replace(full, **fields), KEYS["a"])
     other_federation = msgspec.structs.replace(full, federation="four")
-    assert "is of three, and this roster of four" in refused(member().admit, other_federation, KEYS["a"])
+    assert "a accepted rosters of three, and this one is of four; try: take the federation.toml of three" in refused(
+        member().admit, other_federation, KEYS["a"]
+    )
     local = msgspec.structs.replace(full, deadlines=Deadlines(phase=3.0))
     member().admit(local, KEYS["a"])  # deadlines are each party's own
 
@@ -331,6 +334,18 @@ def test_moving_the_folder_of_rounds_away_forgets_no_revision(tmp_path, member):
     member().admit(later, KEYS["a"])
     Path(tmp_path / "a.rounds").rename(tmp_path / "a.4.rounds")
     assert "is older than revision 2" in refused(member().admit, signed(FIRST, "a"), KEYS["a"])
+
+
+def test_on_a_mounted_volume_the_file_is_in_the_folder(tmp_path, guard, monkeypatch):
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "a.rounds")
+    (tmp_path / "a.rounds").mkdir()
+    guard().sign(FIRST, KEYS["a"])
+    assert guard().path == tmp_path / "a.rounds" / "roster.accepted"
+    RoundStore(tmp_path / "a.rounds", "a", "three").close()  # is still taken for a new folder
+    assert accepted(guard()) == 1
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="has not signed revision 1"):
+        guard().admit(FIRST, KEYS["a"])
 
 
 def test_everybody_who_joins_asks_the_guard(tmp_path):

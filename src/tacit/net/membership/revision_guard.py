@@ -5,8 +5,9 @@ its number is higher, and the quorum of the accepted revision has signed it, wit
 signs at most one revision of a number, and none below it, so two revisions of one number cannot both have a quorum
 unless parties cheat.
 
-The file is beside the folder of rounds, because that folder is moved away for another model or protocol. Without the
-file a party is at its first use again.
+The file is beside the folder of rounds, because that folder is moved away for another model or protocol. If the folder
+is a mounted volume, the file is in it, because what is beside a volume is often not kept. Without the file a party is
+at its first use again.
 """
 
 import fcntl
@@ -23,6 +24,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
+from tacit.net.store.store_folder import ACCEPTED
 from tacit.runtime.atomic_files import check_key_folder, open_private, read_own_file, replace_file, sync_folder
 
 FORMAT = 1
@@ -59,8 +61,9 @@ class RevisionGuard:
     """Decides which revisions one party accepts and signs."""
 
     def __init__(self, folder: Path, me: Party) -> None:
-        """Keeps its file beside the folder of a party's rounds."""
-        self.me, self.path = me, folder.with_name(f"{file_stem(me)}.accepted")
+        """Keeps its file beside the folder of a party's rounds, or in it if it is a mounted volume."""
+        self.me = me
+        self.path = folder / ACCEPTED if folder.is_mount() else folder.with_name(f"{file_stem(me)}.accepted")
 
     def admit(self, roster: RosterFile, mine: Credentials) -> None:
         """Accepts a revision, durably; raises ConfigError with the reason and a remedy if it does not count.
@@ -93,13 +96,10 @@ class RevisionGuard:
                 f"{roster.federation} names no quorum, so signatures do not count; try: write quorum = "
                 f'"all-but-one" into federation.toml, and run tacit roster renew'
             )
-        mark, key = RevisionMark.of(roster), mine.member.verify_key
+        mark = RevisionMark.of(roster)
         with self._lock() as state:
-            if key not in (*roster.verify_keys.values(), *(state.keys.values() if state is not None else ())):
-                raise ConfigError(
-                    f"{self.me} is not on the roster of {roster.federation} with this key; try: take the newest "
-                    f"federation.toml, or have the card replaced in it (tacit roster replace)"
-                )
+            if state is None or mine.member.verify_key not in state.keys.values():  # who leaves signs with the old key
+                roster.check(mine)
             if state is None:
                 self._write(self._accept(roster, mark))
                 return roster.sign(mine)
@@ -118,7 +118,8 @@ class RevisionGuard:
             return False
         if roster.federation != state.federation:
             raise ConfigError(
-                f"{self.path} is of {state.federation}, and this roster of {roster.federation}; try: another --folder"
+                f"{self.me} accepted rosters of {state.federation}, and this one is of {roster.federation}; try: take "
+                f"the federation.toml of {state.federation}"
             )
         if mark.revision <= state.accepted.revision:
             what = "is older than" if mark.revision < state.accepted.revision else "is another one than"
@@ -133,7 +134,8 @@ class RevisionGuard:
         if len(signed) >= state.required:
             return
         missing = ", ".join(party for party in state.keys if party not in signed)
-        invalid = "" if all(each.is_valid(roster.statement) for each in roster.signatures) else ", after a change"
+        changed = not all(each.is_valid(roster.statement) for each in roster.signatures)
+        invalid = " (others are of another content)" if changed else ""
         raise ConfigError(
             f"revision {roster.revision} of {roster.federation} has {len(signed)} of the {state.required} signatures "
             f"that revision {state.accepted.revision} requires{invalid}; not signed by: {missing}; try: have them run "
