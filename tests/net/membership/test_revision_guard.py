@@ -1,7 +1,8 @@
 """Revisions of a roster: in every order, a party accepts only what the quorum of its last revision signed."""
 
-import multiprocessing
 import random
+import threading
+import time
 from itertools import combinations, product
 from pathlib import Path
 
@@ -293,21 +294,24 @@ def test_honest_signers_never_complete_two_revisions_of_one_number(tmp_path):
         assert sum(len(who) >= FIRST.required_signatures for who in tallies.values()) <= 1
 
 
-def test_processes_that_admit_at_once_keep_the_newest(tmp_path, member):
+def test_who_admits_at_once_keeps_the_newest(member, monkeypatch):
     second = changed(FIRST, "second")
-    revisions = [signed(second, *NAMES), signed(changed(second, "third"), *NAMES)]
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        for _ in range(5):
-            pool.starmap(_admit, [(tmp_path, each) for each in revisions * 3])
-    assert accepted(member()) == 3
+    older, newer = (signed(each, *NAMES) for each in (second, changed(second, "third")))
+    has_read, write = threading.Event(), RevisionGuard._write
 
+    def slow_write(guard, state):
+        if state.accepted.revision == older.revision:
+            has_read.set()
+            time.sleep(0.5)  # the other one would be faster, if it did not wait
+        write(guard, state)
 
-def _admit(folder, roster):
-    try:
-        RevisionGuard(folder / "a.rounds", "a").admit(roster, KEYS["a"])
-    except ConfigError:
-        return False
-    return True
+    monkeypatch.setattr(RevisionGuard, "_write", slow_write)
+    first = threading.Thread(target=member().admit, args=(older, KEYS["a"]))
+    first.start()
+    assert has_read.wait(10)
+    member().admit(newer, KEYS["a"])
+    first.join()
+    assert accepted(member()) == newer.revision
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
