@@ -424,7 +424,7 @@ class Node:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
             raise ConfigError(
-                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; try: "
+                f"this model has {entries} numbers, and {self.store.folder} is for models with {kept}; try: "
                 "bring the same "
                 f"model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, with a "
                 f"new session (tacit roster renew)"

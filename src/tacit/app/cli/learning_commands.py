@@ -53,7 +53,7 @@ def going_on_by(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(f"what is over is kept; to go on, run: {command}") from None
+        raise Stopped(f"stopped; finished rounds are kept. To resume, run: {command}") from None
 
 
 Folder = Annotated[str | None, Choice(help="Where to write (default: a new folder in runs).")]
@@ -75,7 +75,7 @@ NewPeople = Annotated[
 
 def _read_people(same: bool, new: bool) -> People | None:
     if same and new:
-        raise ConfigError("--same-people and --new-people exclude each other; try: give one of the two")
+        raise ConfigError("--same-people and --new-people exclude each other; try: give only one")
     return "same" if same else "new" if new else None
 
 

@@ -105,7 +105,7 @@ def keygen(
         _one(name or "", address, _folder(folder), as_json, encrypt=encrypt)
         return
     if address is not None:
-        raise ConfigError("--address goes with one party; with --federation, give --parties name=host:port,…")
+        raise ConfigError("--address is for one party; with --federation, give --parties name=host:port,…")
     places = _places(parties)
     if server is not None:
         places.append((SERVER, server))
@@ -163,7 +163,7 @@ def _all(
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
         raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; try: call them something else")
+        raise ConfigError("the files of two parties would have the same name; try: other party names")
     passphrase = choose_passphrase(f"the identities in {folder}") if encrypt else None
     for name, file in files.items():
         keys[name].create(file, passphrase)

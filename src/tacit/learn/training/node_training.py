@@ -158,8 +158,8 @@ class Learner:
     def _adopt(self, average: NDArray[Any], number: int) -> None:
         if self.changes and number != self.number + 1:
             raise JournalError(
-                f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
-                f"of the others; try: copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+                f"{self.peer.name} lacks the average of round {number - 1}, so its model differs from the "
+                f"others'; try: copy the {CHECKPOINT} of a party that has it to {self.place}, and start again"
             )
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
@@ -301,7 +301,7 @@ def take_part(
     roster = RosterFile.load(path)
     place = path.with_name(f"{file_stem(me)}.run") if folder is None else Path(folder)
     if me not in roster.names:
-        raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
+        raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
     loaded = data or load_data(scenario.data, scenario.seed, progress, me)
@@ -332,8 +332,8 @@ def take_part(
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; try: "
-                "ask them, and begin a new session (tacit roster renew)"
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} has no "
+                "average; try: agree with them to begin a new session (tacit roster renew)"
             )
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
@@ -363,7 +363,9 @@ def _make_private_folder(place: Path) -> None:
         if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; try: give another folder") from None
+        raise ConfigError(
+            f"{place} cannot be created as a private folder: {error.strerror}; try: another folder"
+        ) from None
 
 
 def _has_payments(metrics: Path) -> bool:

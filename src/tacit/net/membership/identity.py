@@ -242,9 +242,7 @@ class Credentials:
         """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
-            raise ConfigError(
-                f"{path} is a card, which everybody may have; try: give the identity that it was made from"
-            )
+            raise ConfigError(f"{path} is a card, which is public; try: give the identity file with the secret keys")
         if "sealed" in source.given:
             source = _unseal(source, str(path))
         stored, problems = source.read(_StoredIdentity)
@@ -321,7 +319,7 @@ def _read_text(number: int, name: str) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise ConfigError(f"{name} is no file that tacit keygen made")
+    raise ConfigError(f"{name} is not a file that tacit keygen made")
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------
@@ -350,6 +348,6 @@ def host_and_port(address: str) -> tuple[str, int]:
         raise ConfigError(wrong) from None
     if parsed.is_unspecified:
         raise ConfigError(
-            f"{address!r} stands for every address of a machine; try: give the one at which others reach it"
+            f"{address!r} means every address of a machine; try: give the address at which others reach it"
         )
     return str(parsed), int(port)

@@ -208,7 +208,8 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         what = ("signing key", "channel key", "certificate")
         if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
             raise ConfigError(
-                f"the roster of {self.federation} has another {', '.join(others)} for {mine.name} than this identity; "
+                f"the roster of {self.federation} lists a different {', '.join(others)} for {mine.name} than "
+                "this identity has; "
                 f"try: take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
             )
 
@@ -265,7 +266,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         """Returns the roster with another card for a listed party."""
         before = self.card_of(card.name)
         if card == before:
-            raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
+            raise ConfigError(f"the roster already has this card of {card.name}; nothing was changed")
         return self._with_parties([card if each is before else each for each in self.parties], entropy)
 
     def _with_parties(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":

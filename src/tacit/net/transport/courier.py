@@ -222,14 +222,16 @@ class Courier:
         head, rest = split_header(await self._first_piece(pieces))
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
-            raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
+            raise FrameRefused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than allowed"
+            )
         buffer, filled = self._pool.empty(head.size, np.uint8).data, 0  # uninitialised memory
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
                     if filled + len(piece) > head.size:
-                        raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame that is longer than it said")
+                        raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame is longer than its header says")
                     buffer[filled : filled + len(piece)] = piece
                     filled += len(piece)
                     piece = await anext(pieces)
@@ -238,7 +240,7 @@ class Courier:
         except TimeoutError:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
-            raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame that is shorter than it said")
+            raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame is shorter than its header says")
         return head, buffer if head.size >= LONG else buffer.toreadonly()  # a long frame may be opened in place
 
     def _check(self, caller: Party, head: FrameHeader) -> None:

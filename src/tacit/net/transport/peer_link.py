@@ -155,7 +155,7 @@ class PeerLink:
             # Closing a channel cancels its calls, which must not cancel the tasks that wait for them.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            raise TransportError(f"{self.peer.name} at {self.peer.address} is called again") from None
+            raise TransportError(f"{self.peer.name} at {self.peer.address} will be called again") from None
         self.arrivals += 1
         return answer
 
