@@ -153,6 +153,7 @@ def test_signatures_count_for_one_content_only(member):
         {"nonce": "0" * 32},
         {"protocol": "fedavg"},
         {"parties": full.parties[1:]},
+        {"relays": (card(KEYS["d"]),)},
     ):
         assert "has 0 of the 3" in refused(member().admit, msgspec.structs.replace(full, **fields), KEYS["a"])
     other_federation = msgspec.structs.replace(full, federation="four")

@@ -253,6 +253,66 @@ def test_a_key_that_was_changed_is_told_with_its_line_and_whose_it_is(path, fiel
     assert first <= int(line[1]) < first + 6
 
 
+def as_another(name, of, seed="other", **fields):
+    """Returns the card of somebody who has the keys of another, or some of them."""
+    own, theirs = Credentials.generate(name, SeededEntropy(seed)), KEYS[of]
+    identity = Identity(
+        name,
+        theirs.identity.signing if "signing" in fields else own.identity.signing,
+        theirs.identity.channel if "channel" in fields else own.identity.channel,
+    )
+    certificate = self_signed(own.tls, name, tls_host(identity.member()), SeededEntropy(seed))
+    return Credentials(identity, own.tls, certificate).card(fields.get("address", "other.example:7400"))
+
+
+OUTBOUND = {name: KEYS[name].card("") for name in (*NAMES, SERVER)}
+MEETS = "only dial out, so neither reaches the other; try: put a relay on the roster (tacit roster add federation.toml "
+
+
+def routed(protocol, cards, relays=()):
+    options = SETTINGS.get(protocol, {})
+    made = RosterFile.new("three hospitals", protocol, options, SeededEntropy(0), cards)
+    for card in relays:
+        made = made.add_party(card, FRESH, is_relay=True)
+    return made
+
+
+def test_old_rosters_are_written_as_before(path):
+    roster().save(path)
+    assert "relays" not in path.read_text(encoding="utf-8")
+    assert RosterFile.load(path) == roster()
+
+
+def test_parties_without_addresses_need_a_server_or_a_relay(path):
+    a, b, c = (OUTBOUND[name] for name in NAMES[:3])
+    routed("secagg", [a, b, c, CARDS[SERVER]]).save(path)
+    assert RosterFile.load(path).address_of("a") == ""
+    routed("gossip", [a, b, c]).save(path)
+    (problem,) = told(RosterFile.load, path)
+    assert problem.startswith(f"{path}: a and b {MEETS}")
+    routed("gossip", [a, b, CARDS[NAMES[2]]]).save(path)
+    RosterFile.load(path)  # the third one relays
+    routed("gossip", [a, b, c], [CARDS["d"]]).save(path)
+    assert RosterFile.load(path).names == NAMES[:3]
+
+
+@pytest.mark.parametrize(
+    ("parties", "relays", "said"),
+    [
+        ([CARDS["a"], OUTBOUND[SERVER]], [], "the server needs an address, where the others dial it"),
+        ([CARDS["a"]], [OUTBOUND["d"]], "d is a relay and needs an address, where the others dial it"),
+        ([CARDS["a"]], [CARDS[SERVER]], "a relay cannot be called 'server'"),
+        ([CARDS["a"]], [CARDS["a"]], "a is on the roster already"),
+        ([CARDS["a"]], [as_another("d", "a", signing=True)], "d has the verify key of a; one of them needs keys"),
+        ([CARDS["a"]], [as_another("d", "a", address="localhost:7400")], "d has the address of a"),
+    ],
+)
+def test_relays_and_servers_that_cannot_be_are_refused(parties, relays, said):
+    with pytest.raises(ConfigError) as refused:
+        routed("secagg", parties, relays)
+    assert any(problem.startswith(said) for problem in refused.value.problems), refused.value.problems
+
+
 def test_an_unreadable_key_is_told(path):
     roster().save(path)
     line = rewritten(path, 'verify_key = "', 'verify_key = "%')
@@ -275,18 +335,6 @@ def test_a_nonce_that_is_gone_is_drawn_anew(path):
     assert "tacit roster renew" in told(RosterFile.load, path)[0]
     RosterFile.draft(path).renew(FRESH).save(path)
     assert RosterFile.load(path).agreement(3)
-
-
-def as_another(name, of, seed="other", **fields):
-    """Returns the card of somebody who has the keys of another, or some of them."""
-    own, theirs = Credentials.generate(name, SeededEntropy(seed)), KEYS[of]
-    identity = Identity(
-        name,
-        theirs.identity.signing if "signing" in fields else own.identity.signing,
-        theirs.identity.channel if "channel" in fields else own.identity.channel,
-    )
-    certificate = self_signed(own.tls, name, tls_host(identity.member()), SeededEntropy(seed))
-    return Credentials(identity, own.tls, certificate).card(fields.get("address", "other.example:7400"))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ class Card(Section, frozen=True, kw_only=True):
     """The public data of a party: its name, its address, and the public halves of its keys."""
 
     name: Party
-    address: str
+    address: str = ""
+    """Where others reach it, as host:port; empty if it only dials out."""
     verify_key: bytes
     channel_key: bytes
     certificate: bytes
@@ -98,7 +99,8 @@ class Card(Section, frozen=True, kw_only=True):
         """Returns every problem of the card."""
         problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
-            host_and_port(self.address)
+            if self.address:
+                host_and_port(self.address)
         except ConfigError as error:
             problems += [(("address",), problem) for problem in error.problems]
         if problems:
@@ -192,8 +194,9 @@ class Credentials:
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
-        """Returns a card that says where the party is to be found; raises ConfigError if that is no address."""
-        host_and_port(address)
+        """Returns a card with an address, empty for a party that only dials out; raises ConfigError if it is none."""
+        if address:
+            host_and_port(address)
         unsigned = Card(
             name=self.name,
             address=address,
