@@ -19,6 +19,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
 from tacit.net.membership.identity import Credentials, file_stem
+from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
@@ -69,6 +70,7 @@ class Membership:
             raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
         roster.check(mine)
         rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
+        RevisionGuard(rounds, me).admit(roster, mine)
         return cls(roster, mine, rounds, through)
 
     def node(self, seed: Callable[[int], bytes] | None = None) -> Node:

@@ -34,6 +34,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Functions that convert fields which may be written in several ways to the one that is stored."""
     secret: ClassVar[bool] = False
     """Whether errors must hide the values of this table."""
+    newer: ClassVar[frozenset[str]] = frozenset()
+    """Fields that earlier releases do not know. They are not written at their defaults."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,9 @@ def _is_list_of_tables(value: Any) -> bool:
 
 def _items(table: Any) -> dict[str, Any]:
     if isinstance(table, Section):
-        return {name: getattr(table, name) for name in table.__struct_fields__}
+        defaults = {field.name: field.default for field in msgspec.structs.fields(table) if field.name in table.newer}
+        found = {name: getattr(table, name) for name in table.__struct_fields__}
+        return {name: value for name, value in found.items() if name not in defaults or value != defaults[name]}
     return dict(table)
 
 

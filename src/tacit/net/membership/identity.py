@@ -22,12 +22,14 @@ from typing import ClassVar
 import msgspec
 
 from tacit.core.config_file import ConfigSource, Problem, Section, format_toml
-from tacit.core.entropy import Entropy
+from tacit.core.entropy import Entropy, SystemEntropy
 from tacit.core.errors import ConfigError, PeerFault, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
 from tacit.crypto.keys import Identity, Keys, Member, Roster
+from tacit.net.membership.passphrase import read_passphrase
+from tacit.net.membership.sealed_identity import SealedIdentity
 from tacit.runtime.agreement import name_problems
 from tacit.runtime.atomic_files import check_key_folder, create_private, open_file, open_key_file, replace_file
 
@@ -54,7 +56,7 @@ class Card(Section, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> "Card":
         """Returns the card in a file; raises ConfigError with every problem."""
         text = _read_text(_open_file(path), str(path))
-        if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
+        if "PRIVATE KEY" in text or re.search(r"^\s*(signing_key|sealed)\s*=", text, re.MULTILINE):
             raise ConfigError(
                 f"{path} contains secret keys, which must stay with their party; try: give the card beside it, and "
                 f"if anybody received this file, make new keys: tacit keygen"
@@ -208,8 +210,10 @@ class Credentials:
 
     # --- on disk ---------------------------------------------------------------------------------------------------
 
-    def create(self, path: Path) -> None:
+    def create(self, path: Path, passphrase: Secret | None = None) -> None:
         """Writes the identity to a file that only our user can read; raises ConfigError if the file exists.
+
+        With a passphrase the secret keys in it are encrypted.
 
         Raises UnsafePath if others can change its folder, because the file would be refused later.
         """
@@ -223,9 +227,12 @@ class Credentials:
         whose = (
             f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
         )
+        content = format_toml(stored)
+        if passphrase is not None:
+            content = format_toml(SealedIdentity.seal(self.name, content.encode(), passphrase, SystemEntropy()))
         try:
             check_key_folder(path.parent)
-            create_private(path, (whose + format_toml(stored)).encode())
+            create_private(path, (whose + content).encode())
         except FileExistsError:
             raise ConfigError(
                 f"{path} exists already, and keys are never overwritten; try: move it away first"
@@ -239,6 +246,8 @@ class Credentials:
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
             raise ConfigError(f"{path} is a card, which is public; try: give the identity file with the secret keys")
+        if "sealed" in source.given:
+            source = _unseal(source, str(path))
         stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
             raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
@@ -266,6 +275,14 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"_StoredIdentity({self.name!r}, …)"
+
+
+def _unseal(source: ConfigSource, path: str) -> ConfigSource:
+    """Returns the content of an encrypted identity; raises ConfigError if it cannot be decrypted."""
+    found, problems = source.read(SealedIdentity)
+    if found is None or problems or found.problems():
+        raise ConfigError(f"{path} is encrypted, and was changed; try: {CURE}")
+    return ConfigSource.parse(found.open(read_passphrase(path), path).decode(), path)
 
 
 def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file) -> int:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -21,6 +21,13 @@ from tacit.core.suite import SERVER, Party
 from tacit.crypto.certificates import certificate_pem
 from tacit.crypto.keys import Roster
 from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
+from tacit.net.membership.roster_signature import (
+    NO_QUORUM,
+    RosterSignature,
+    quorum_problems,
+    required_signatures,
+    state,
+)
 from tacit.net.membership.routes import find_separated
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
@@ -32,7 +39,7 @@ HEADER = """\
 # After a change by hand: tacit roster renew
 """
 
-
+LAST_REVISION = (1 << 53) - 1
 LONGEST = 30 * 24 * 3600
 """Longest deadline, in seconds."""
 
@@ -51,26 +58,40 @@ class Deadlines(Section, frozen=True, kw_only=True):
 class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     """A federation: its name, its protocol and settings, and the card of every party."""
 
+    newer: ClassVar[frozenset[str]] = frozenset({"revision", "quorum"})
+
     federation: str
     nonce: str = ""
     """A random number in hex that is unique to the session. Every change of the roster samples a new one."""
     protocol: str
     adversary: int = 1
     """Number of parties that may collude, for the audit before anything is sent."""
+    revision: int = 0
+    """Number of changes so far. It is 0 in files of release 0.2."""
+    quorum: int | str = NO_QUORUM
+    """Number of parties that must sign the next revision: a number, "all", "all-but-one" or "none"."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of the protocol."""
     deadlines: Deadlines = Deadlines()
     parties: tuple[Card, ...] = ()
     """In the order in which rounds have them. One that is called "server" is the server."""
+    signatures: tuple[RosterSignature, ...] = ()
+    """Signatures of this revision."""
     relays: tuple[Card, ...] = ()
     """Machines that pass sealed messages on, and take part in no round."""
 
     @classmethod
     def new(
-        cls, federation: str, protocol: str, settings: dict[str, Any], entropy: Entropy, parties: Iterable[Card] = ()
+        cls,
+        federation: str,
+        protocol: str,
+        settings: dict[str, Any],
+        entropy: Entropy,
+        parties: Iterable[Card] = (),
+        quorum: int | str = NO_QUORUM,
     ) -> "RosterFile":
         """Returns a roster, which may have no parties yet; raises ConfigError with every problem."""
-        made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
+        made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties), quorum=quorum)
         return _validate(made.renew(entropy))
 
     @classmethod
@@ -141,6 +162,8 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             problems.append(f"{self.protocol} needs a server; try: add the card of one (tacit keygen {SERVER})")
         if self.adversary >= max(len(self.names), 2):
             problems.append(f"adversary={self.adversary} must be less than the {len(self.names)} parties")
+        if self.required_signatures > max(len(self.parties), 1):
+            problems.append(f"quorum={self.quorum} is more than the {len(self.parties)} parties that can sign")
         return terms_for(self.entry, self.names, self.settings, problems)
 
     def check_routes(self) -> None:
@@ -202,11 +225,43 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
                 f"try: take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
             )
 
+    # --- signatures ------------------------------------------------------------------------------------------------
+
+    @property
+    def required_signatures(self) -> int:
+        """Number of parties of this roster that must sign the next revision; 0 if signatures do not count."""
+        return required_signatures(self.quorum, len(self.parties))
+
+    @property
+    def verify_keys(self) -> dict[Party, bytes]:
+        """Keys of those whose signatures count: the parties and the server."""
+        return {card.name: card.verify_key for card in self.parties}
+
+    @cached_property
+    def statement(self) -> bytes:
+        """The statement that signatures cover: everything but the signatures, and the deadlines, which are local."""
+        return state(self, {"signatures", "deadlines"})
+
+    def sign(self, mine: Credentials) -> "RosterFile":
+        """Returns the roster with one more signature."""
+        return self.with_signatures([RosterSignature.create(mine.identity, self.statement)])
+
+    def with_signatures(self, more: Iterable[RosterSignature]) -> "RosterFile":
+        """Returns the roster with more signatures, at most one of each key."""
+        signatures = {each.verify_key: each for each in (*self.signatures, *more)}
+        return msgspec.structs.replace(self, signatures=tuple(signatures.values()))
+
+    def signers(self, keys: Mapping[Party, bytes]) -> tuple[Party, ...]:
+        """Returns those of some parties whose key has signed this revision."""
+        signed = {each.verify_key for each in self.signatures if each.is_valid(self.statement)}
+        return tuple([party for party, key in keys.items() if key in signed])
+
     # --- changes, each of which begins a new session ---------------------------------------------------------------
 
     def renew(self, entropy: Entropy) -> "RosterFile":
-        """Returns the same roster for a new session."""
-        return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
+        """Returns the same roster for a new session, as the next revision, which nobody has signed."""
+        nonce = entropy.bytes(NONCE_BYTES).hex()
+        return msgspec.structs.replace(self, nonce=nonce, revision=self.revision + 1, signatures=())
 
     def add_party(self, card: Card, entropy: Entropy, *, is_relay: bool = False) -> "RosterFile":
         """Returns the roster with one more party, or relay, on it; raises ConfigError for one who cannot be."""
@@ -258,6 +313,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             found.append((("federation",), f"{self.federation!r} is no name: a name is {wanted}"))
         if self.adversary < 1:
             found.append((("adversary",), f"adversary={self.adversary} must be at least 1"))
+        if not 0 <= self.revision <= LAST_REVISION:
+            found.append((("revision",), f"revision={self.revision} must be from 0 to {LAST_REVISION}"))
+        found += [(("quorum",), problem) for problem in quorum_problems(self.quorum)]
         for name in self.deadlines.__struct_fields__:
             if not 0 < (seconds := getattr(self.deadlines, name)) <= LONGEST:
                 found.append(

@@ -10,6 +10,9 @@ from tacit.net.store.index import INDEX_FILE
 from tacit.runtime.atomic_files import make_private_folder, open_private, remove_leftovers
 
 DATABASE_FILES = f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm"
+ACCEPTED = "roster.accepted"
+"""File of the accepted revision of the roster, which is here if the folder is a mounted volume."""
+ACCEPTED_FILES = ACCEPTED, f"{ACCEPTED}.lock"
 FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, *DATABASE_FILES)
 
 
@@ -48,9 +51,8 @@ class StoreFolder:
     def _make(self) -> None:
         folder = self.path
         ours = (folder / INDEX_FILE).exists() or not folder.exists()
-        if not ours and (
-            not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
-        ):
+        known = {folder / name for name in (*FILES, *ACCEPTED_FILES)}
+        if not ours and (not folder.is_dir() or {*folder.iterdir()} - {*known, *blob_paths(folder)}):
             raise ConfigError(f"{folder} exists and is not the folder of a party; try: give a path that does not exist")
         make_private_folder(folder)
         folder.chmod(0o700)
