@@ -402,7 +402,7 @@ def test_messages_and_journals_of_0_2_are_refused(credentials):
     golden = then["journals"]["p1"]
     journal = Journal.decode(bytes.fromhex(golden["journal"]), bytes.fromhex(golden["tip"]))
     seat = KeyedParticipant(agreement, credentials["p1"].identity, number=2, unfinished=True)
-    with pytest.raises(JournalError, match="of another session"):
+    with pytest.raises(JournalError, match="belongs to another session"):
         seat.resume(journal, update_of("p1", 2))
 
 
