@@ -95,12 +95,15 @@ def test_names_that_no_file_can_have(tacit, tmp_path, name, stem):
         (["a", "--set", "bits=16"], "go with --federation"),
         (["onlooker", "--address", "localhost:1"], "whoever listens"),
         (["a", "--folder", "/dev/null/x"], "--folder /dev/null/x: Not a directory"),
-        (["--federation", "f", "--address", "localhost:1"], "--address goes with one party"),
+        (["--federation", "f", "--address", "localhost:1"], "--address is for one party"),
         (["--federation", "f", "--parties", "a"], "--parties a: write it as name=host:port"),
         (["--federation", "f", "--parties", "a=localhost:1,a=localhost:2,b=localhost:3"], "'a' is there twice"),
         (["--federation", "f", "--parties", "a=localhost:1,b=localhost:2"], "secagg needs a server"),
         (["--federation", "f", "--protocol", "secag"], "there is no protocol 'secag'"),
-        (["--federation", "f", "--parties", "a b=h:1,a-b=h:2,c=h:3", "--protocol", "gossip"], "of the same name"),
+        (
+            ["--federation", "f", "--parties", "a b=h:1,a-b=h:2,c=h:3", "--protocol", "gossip"],
+            "would have the same name",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line_and_nothing_is_written(tacit, given, said):
@@ -162,7 +165,7 @@ def test_a_party_that_only_dials_out_has_a_card_without_an_address(tacit):
     refused = tacit("card", "a.identity", "--outbound", "--address", "localhost:2", code=2).stderr
     assert refused == "error[config]: --outbound stands for no address\ntry: leave out --address, or --outbound\n"
     refused = tacit("keygen", "--federation", "f", "--outbound", code=2).stderr
-    assert "--outbound goes with one party" in refused
+    assert "--outbound is for one party" in refused
 
 
 # --- rosters -------------------------------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ def test_what_is_no_card_is_not_added(tacit, federation):
     for given, said in (
         ("a.identity", "contains secret keys"),
         ("none.card", "there is no none.card"),
-        (".", "no file"),
+        (".", "is not a file"),
     ):
         assert said in tacit("roster", "add", federation, given, code=2).stderr
     tacit("card", "a.identity", "--address", "localhost:1")

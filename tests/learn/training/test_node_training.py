@@ -34,6 +34,7 @@ from tacit.learn.training.node_training import (
 )
 from tacit.learn.training.train import train
 from tacit.net.membership.roster import RosterFile
+from tacit.net.store.index import summarize_store
 from tacit.privacy import read_ledger
 
 TACIT = Path(sys.executable).with_name("tacit")
@@ -62,6 +63,20 @@ def together(made, wanted):
             pool.submit(lambda: asyncio.run(served(made, wanted.rounds)))
         runs = {name: pool.submit(take_part, wanted, path, name) for name in made.roster.names}
         return {name: run.result() for name, run in runs.items()}
+
+
+def test_rounds_of_a_party_are_kept_where_it_is_told(tmp_path):
+    """As in a container, where the folder of the roster is read-only."""
+    made, wanted = Made.of(tmp_path, "gossip", 3), scenario("gossip", 1)
+    path = written(made)
+    with ThreadPoolExecutor(3) as pool:
+        runs = [
+            pool.submit(take_part, wanted, path, name, folder=tmp_path / name / "run", journal=tmp_path / name / "kept")
+            for name in made.roster.names
+        ]
+        assert [len(run.result().history) for run in runs] == [1, 1, 1]
+    assert summarize_store(tmp_path / "p0" / "kept").party == "p0"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["p0", "p1", "p2"]
 
 
 @pytest.mark.parametrize(("protocol", "options"), [("secagg", {}), ("gossip", {}), ("pushsum", {"masked": True})])

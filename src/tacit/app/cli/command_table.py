@@ -99,6 +99,11 @@ COMMANDS = {
         MACHINES,
         "Show whether a party is running, who is missing, and how its last round ended.",
     ),
+    "doctor": CommandEntry(
+        "cli.doctor_command",
+        MACHINES,
+        "Check this machine and the paths to all peers before the first round. Exit code 1 if a check failed.",
+    ),
     "ledger": CommandEntry(
         "cli.ledger_command",
         LEAKS,

@@ -175,6 +175,12 @@ class _StoppedSoftly(Exception):
     """A training party stops after a round because it was asked to."""
 
 
+Journal = Annotated[
+    str | None,
+    Choice(help="Where its rounds are kept (default: NAME.rounds beside the roster).", envvar="TACIT_JOURNAL"),
+]
+
+
 @machines.command(
     help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
@@ -190,6 +196,7 @@ def node(
     folder: Annotated[
         str | None, Choice(help="Where to write (default: NAME.run beside the roster).", envvar="TACIT_FOLDER")
     ] = None,
+    journal: Journal = None,
     metrics: MetricsAt = None,
     proxy: ProxyAt = None,
     ledger: LedgerFile = None,
@@ -207,6 +214,7 @@ def node(
         federation: the roster.
         identity: the file with the party's keys.
         folder: where to write.
+        journal: where its rounds are kept.
         metrics: host:port to serve metrics at.
         proxy: HTTP proxy to dial the others through.
         ledger: the file with what the party's data have spent.
@@ -224,7 +232,8 @@ def node(
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
     people = _read_people(same_people, new_people)
-    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics, "ledger": ledger}
+    places = {"federation": federation, "identity": identity, "folder": folder, "journal": journal}
+    given = places | {"metrics": metrics, "ledger": ledger}
     if "@" not in (proxy or ""):  # or it has a password
         given["proxy"] = proxy
     options = [
@@ -246,6 +255,7 @@ def node(
                 me,
                 identity=identity,
                 folder=folder,
+                journal=journal,
                 metrics=metrics,
                 proxy=proxy,
                 ledger=ledger,

@@ -267,6 +267,7 @@ def take_part(
     *,
     identity: str | Path | None = None,
     folder: str | Path | None = None,
+    journal: str | Path | None = None,
     metrics: str | None = None,
     proxy: str | None = None,
     data: Dataset | None = None,
@@ -284,6 +285,7 @@ def take_part(
         me: Name of this party.
         identity: File of its keys. Default: NAME.identity in the folder of the roster.
         folder: Folder for results. Default: NAME.run in the folder of the roster.
+        journal: Folder of its rounds. Default: NAME.rounds in the folder of the roster.
         metrics: Address at which metrics are served; None for none.
         proxy: HTTP proxy through which the party dials all others, as http://host:port; None for none.
         data: Samples instead of those in the scenario's `data.folder`, or of this party's part of a named set.
@@ -325,21 +327,28 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(federation, me, identity=identity, metrics=metrics, proxy=proxy) as peer:
-        weight, changes = float(len(part)) if scenario.weights == "samples" else 1.0, _brings_changes(roster, private)
+    with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
+        weight = float(len(part)) if scenario.weights == "samples" else 1.0
+        changes = _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
-        if not history and not learner.stopped and learner.number < scenario.rounds:
-            raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} has no "
-                "average; try: agree with them to begin a new session (tacit roster renew)"
-            )
+        _check_history(learner, history, me)
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         run.write_model()
     return run
+
+
+def _check_history(learner: Learner, history: list[Metrics], me: Party) -> None:
+    """Raises TransportError if the other parties ended without this one."""
+    rounds = learner.scenario.rounds
+    if not history and not learner.stopped and learner.number < rounds:
+        raise TransportError(
+            f"the others are at round {learner.peer.rounds} of {rounds}, and {me} has no average; try: "
+            "ask them, and begin a new session (tacit roster renew)"
+        )
 
 
 def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:

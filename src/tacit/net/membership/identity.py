@@ -287,7 +287,7 @@ def _open_secret_file(path: str | Path) -> int:
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
     if found.st_uid not in (0, os.geteuid()):
-        problem = f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user"
+        problem = f"{path} belongs to another user ({found.st_uid}); try: run this as that user"
     elif stat.S_IMODE(found.st_mode) & 0o077:
         problem = f"{path} can be read by others, who could then act as this party; try: chmod 600 {quoted}"
     if problem:
