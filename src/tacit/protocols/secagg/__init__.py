@@ -68,7 +68,7 @@ left, the parties that are behind are sent the last sum, and the round ends with
 | ConsistencyCheck: σ'_u over U5 | `check_chosen`, `check_views`; `Consent` over U2, U3 and U5 |
 | Unmasking: U6; AE.dec; shares of s_v^SK and b_v | `check_consents`, `open_shares`; `Unmask` |
 | U7; SS.recon; O = Σ x_u | `Recovery`; `Sum` |
-| 003, Algorithm 1, lines 7 and 8: S_t of E users, θ | `participation`, `sampled`; the average, from which all continue |
+| 003, Algorithm 1, lines 7 and 8: S_t of E users, θ | `participation`, `sampled`; the average from which all continue |
 | 002: selection policies; B, K, T | `Batches`, `Partition`, `Random`, `Family`; `family`, `per_round`, `privacy` |
 | 002: selection by least frequency; F; C(T) | `Participation.ask`; `fairness_gap`; `Batches.expected_cardinality` |
 """
