@@ -62,6 +62,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     ),
     "tacit compare clinics.toml": ("tacit compare clinics.toml --rounds 1", LONG),
     "tacit serve federation.toml": ("tacit serve --help", SERVES),
+    "tacit relay federation.toml": ("tacit relay --help", SERVES),
     "tacit serve federation.toml --log-json": ("tacit serve --help", SERVES),
     "tacit serve federation.toml --metrics localhost:9464": ("tacit serve --help", SERVES),
     "tacit node scenario.toml --me a": ("tacit node --help", SERVES),

@@ -454,7 +454,7 @@ def _in_numbers() -> Iterator[None]:
         yield
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise ConfigError(
-            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); try: use settings, "
+            f"these numbers are too far apart for floating point ({type(error).__name__}: {error}); try: use settings, "
             f"drift, noise and prior that are closer to each other in size, or fewer rounds"
         ) from error
 

@@ -62,7 +62,7 @@ class ConfigSource:
         """Returns the tables of a text: JSON if its name ends in .json, else TOML; raises ConfigError if invalid."""
         if (found := _LONG_KEY.search(text)) is not None and not name.endswith(".json"):
             line = text.count("\n", 0, found.start()) + 1
-            raise ConfigError(f"{name}, line {line}: no key is that long")  # the parser would take minutes
+            raise ConfigError(f"{name}, line {line}: the key is too long")  # the parser would take minutes
         try:
             given = msgspec.json.decode(text) if name.endswith(".json") else tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also raised for numbers that are too long
@@ -211,7 +211,7 @@ def _key(name: str) -> str:
 
 def _value(value: Any, name: str) -> str:
     if value is None:
-        raise ConfigError(f"{name} cannot be null in a file of TOML; try: leave it out, or give what it stands for")
+        raise ConfigError(f"{name} cannot be null in a TOML file; try: leave it out")
     if isinstance(value, bytes):
         return f'"{b64encode(value).decode()}"'
     if isinstance(value, str):

@@ -69,9 +69,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
         policy = star.bind_policy(self, parties)
         threshold = 2 if self.threshold is None else self.threshold
         if not 2 <= threshold <= policy.most(len(parties)):
-            raise ConfigError(
-                f"threshold={threshold} cannot be reached; it must be from 2 to the number of those who take part"
-            )
+            raise ConfigError(f"threshold must be from 2 to the number of participants, not {threshold}")
         return FedAvgTerms(self, parties, policy, threshold)
 
 

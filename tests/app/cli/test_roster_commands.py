@@ -153,6 +153,18 @@ def test_a_card_is_made_again_of_the_same_keys(tacit):
     assert "chmod 600 a.identity" in tacit("card", "a.identity", code=2).stderr
 
 
+def test_a_party_that_only_dials_out_has_a_card_without_an_address(tacit):
+    said = tacit("keygen", "a", "--outbound").stdout
+    assert "a only dials out, and needs no open port." in said
+    assert Card.load("a.card").address == ""
+    assert json.loads(tacit("card", "a.identity", "--address", "localhost:2", "--json").stdout)["address"]
+    assert json.loads(tacit("card", "a.identity", "--outbound", "--json").stdout)["address"] == ""
+    refused = tacit("card", "a.identity", "--outbound", "--address", "localhost:2", code=2).stderr
+    assert refused == "error[config]: --outbound stands for no address\ntry: leave out --address, or --outbound\n"
+    refused = tacit("keygen", "--federation", "f", "--outbound", code=2).stderr
+    assert "--outbound goes with one party" in refused
+
+
 # --- rosters -------------------------------------------------------------------------------------------------------
 
 
@@ -308,9 +320,34 @@ def test_the_commands_of_the_page_work_in_their_order(tacit):
     assert RosterFile.load("trial/federation.toml").names == ("a", "b", "c")
 
 
+def test_relays_are_put_on_a_roster_and_taken_off(tacit):
+    for name in ("a", "b", "c"):
+        tacit("keygen", name, "--outbound")
+    tacit("keygen", "post", "--address", "localhost:7400")
+    tacit("roster", "new", "three", "--protocol", "gossip")
+    for name in ("a", "b", "c"):
+        said = tacit("roster", "add", "federation.toml", f"{name}.card").stdout
+    assert "a and b only dial out, so neither reaches the other; try: put a relay on the roster" in said
+    said = tacit("roster", "add", "federation.toml", "post.card", "--relay").stdout
+    assert "post is on the roster as a relay." in said
+    assert "neither" not in said
+    listed = RosterFile.load("federation.toml")
+    assert [card.name for card in listed.relays] == ["post"]
+    assert listed.names == ("a", "b", "c"), "a relay is no party"
+    assert "post" not in listed.members, "nobody seals anything for a relay"
+    shown = tacit("roster", "show", "federation.toml").stdout
+    assert "post (relay)" in shown
+    assert shown.count("only dials out") == 3
+    tacit("card", "post.identity", "--address", "localhost:7401")
+    tacit("roster", "replace", "federation.toml", "post.card")
+    assert RosterFile.load("federation.toml").address_of("post") == "localhost:7401"
+    tacit("roster", "remove", "federation.toml", "post")
+    assert RosterFile.draft("federation.toml").relays == ()
+
+
 def test_the_page_shows_a_roster_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
     shown = tomllib.loads(re.search(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1])
-    assert tuple(shown) == RosterFile.__struct_fields__
+    assert (*shown, "relays") == RosterFile.__struct_fields__, "a roster without relays does not mention them"
     assert tuple(shown["parties"][0]) == Card.__struct_fields__
     assert shown["deadlines"] == {"phase": 30.0, "start": 600.0, "connect": 10.0}

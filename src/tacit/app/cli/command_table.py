@@ -89,6 +89,11 @@ COMMANDS = {
         MACHINES,
         "Run the server of a federation. It sums vectors, and sees no single one if they are masked.",
     ),
+    "relay": CommandEntry(
+        "cli.node_commands",
+        MACHINES,
+        "Pass sealed messages between parties of a federation that cannot dial each other. It can read none of them.",
+    ),
     "status": CommandEntry(
         "cli.node_commands",
         MACHINES,

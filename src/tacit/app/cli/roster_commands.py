@@ -37,6 +37,9 @@ Address = Annotated[
     str | None,
     Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
 ]
+Outbound = Annotated[
+    bool, typer.Option("--outbound", help="No address: it only dials out, to the server or to a relay.")
+]
 Folder = Annotated[str, Choice(help="Where to write (default: here).")]
 Protocol = Annotated[
     str,
@@ -54,6 +57,7 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
+    outbound: Outbound = False,
     federation: Annotated[
         str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
     ] = None,
@@ -70,6 +74,7 @@ def keygen(
     Args:
         name: the party.
         address: host and port where others reach it.
+        outbound: whether it only dials out.
         federation: name of a whole federation to make for trials.
         parties: name=host:port of each party of that federation.
         server: host:port of its server.
@@ -85,19 +90,20 @@ def keygen(
     if federation is None:
         if parties or server is not None or options or protocol != DEFAULT_PROTOCOL:
             raise ConfigError("--parties, --server, --protocol and --set go with --federation")
-        _one(name or "", address, _folder(folder), as_json)
+        _one(name or "", _address(address, outbound), _folder(folder), as_json)
         return
-    if address is not None:
-        raise ConfigError("--address goes with one party; with --federation, give --parties name=host:port,…")
+    if address is not None or outbound:
+        option = "--outbound" if outbound else "--address"
+        raise ConfigError(f"{option} is for one party; with --federation, give --parties name=host:port,…")
     places = _places(parties)
     if server is not None:
         places.append((SERVER, server))
     _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json)
 
 
-def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
+def _one(name: Party, address: str, folder: Path, as_json: bool) -> None:
     mine = Credentials.generate(name, SystemEntropy())
-    made = mine.card(address or f"{socket.gethostname()}:{PORT}")
+    made = mine.card(address)
     stem = file_stem(name)
     identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
     mine.create(identity)
@@ -106,7 +112,7 @@ def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
         {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
             f"{identity} contains the secret keys of {name}. Keep it on this machine.",
-            f"{card} is for the keeper of the roster. Others reach {name} at {made.address}.",
+            f"{card} is for the keeper of the roster. {_describe_place(made)}",
             *_compare(made),
         ],
         as_json,
@@ -140,7 +146,7 @@ def _all(
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
         raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; try: call them something else")
+        raise ConfigError("the files of two parties would have the same name; try: other party names")
     for name, file in files.items():
         keys[name].create(file)
     listed.save(path)
@@ -159,17 +165,18 @@ def _all(
 def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,
+    outbound: Outbound = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Make a new card for the same keys, for example with a new address."""
     del verbose
-    made = Credentials.load(identity).card(address or f"{socket.gethostname()}:{PORT}")
+    made = Credentials.load(identity).card(_address(address, outbound))
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
         {**_describe_card(made), "card": str(path)},
-        [f"{path} is for the keeper of the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
+        [f"{path} is for the keeper of the roster. {_describe_place(made)}", *_compare(made)],
         as_json,
     )
 
@@ -198,12 +205,19 @@ def new(
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
-def add(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
-    """Put a party, or the server, on a roster by its card."""
+def add(
+    file: File,
+    card: CardFile,
+    relay: Annotated[bool, typer.Option("--relay", help="It passes sealed messages on, and is no party.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Put a party, the server or a relay on a roster by its card."""
     del verbose
     given = Card.load(card)
-    after = RosterFile.draft(file).add_party(given, SystemEntropy())
-    _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
+    after = RosterFile.draft(file).add_party(given, SystemEntropy(), is_relay=relay)
+    role = " as a relay" if relay else ""
+    _change(after, file, [f"{given.name} is on the roster{role}.", *_compare(given)], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
@@ -227,7 +241,8 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbos
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
     after = listed.replace_card(given, SystemEntropy())
-    lines = [f"{given.name} has the same keys as before, and is now at {given.address}."]
+    place = f"is now at {given.address}" if given.address else "only dials out now"
+    lines = [f"{given.name} has the same keys as before, and {place}."]
     if given.fingerprint != listed.fingerprint_of(given.name):
         lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
     _change(after, file, lines, as_json)
@@ -312,12 +327,19 @@ def _describe_roster(listed: RosterFile, path: Path) -> dict[str, Any]:
         "deadlines": listed.deadlines,
         "nonce": listed.nonce,
         "parties": [_describe_card(card) for card in listed.parties],
+        "relays": [_describe_card(card) for card in listed.relays],
         "missing": listed.missing(),
     }
 
 
 def _compare(card: Card) -> list[str]:
     return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
+
+
+def _describe_place(card: Card) -> str:
+    if card.address:
+        return f"Others reach {card.name} at {card.address}."
+    return f"{card.name} only dials out, and needs no open port."
 
 
 # --- parsing of arguments ------------------------------------------------------------------------------------------
@@ -330,6 +352,13 @@ def _folder(given: str) -> Path:
     except OSError as error:
         raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
     return folder
+
+
+def _address(given: str | None, outbound: bool) -> str:
+    """Returns the address for a card, empty for a party that only dials out."""
+    if outbound and given:
+        raise ConfigError("--outbound stands for no address; try: leave out --address, or --outbound")
+    return "" if outbound else given or f"{socket.gethostname()}:{PORT}"
 
 
 def _places(given: str) -> list[tuple[Party, str]]:

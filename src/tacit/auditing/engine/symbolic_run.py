@@ -160,7 +160,8 @@ class Knowledge:
                 )
         if missing := [victim for victim in self.exact if victim not in pieces]:
             raise NotLinear(
-                f"{', '.join(missing)} would be exposed, but by fractions with more digits than the audit follows"
+                f"{', '.join(missing)} would be exposed, but the recipe needs fractions with more digits than "
+                "the audit computes"
             )
         victims = sorted(pieces, key=self.run.names.index)
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}

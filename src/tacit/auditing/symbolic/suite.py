@@ -152,7 +152,7 @@ class World:
         """Returns the token of a secret; raises Unregistered unless it was drawn, agreed or reconstructed."""
         token = secret.reveal()
         if not isinstance(self._meanings.get(token), Made | Agreed):
-            raise Unregistered("a protocol may not use an unregistered secret: one that is not from its suite")
+            raise Unregistered("a protocol may use only secrets from its suite")
         return token
 
     def mask(self, seed: bytes) -> Vector:

@@ -42,7 +42,8 @@ class Card(Section, frozen=True, kw_only=True):
     """The public data of a party: its name, its address, and the public halves of its keys."""
 
     name: Party
-    address: str
+    address: str = ""
+    """Where others reach it, as host:port; empty if it only dials out."""
     verify_key: bytes
     channel_key: bytes
     certificate: bytes
@@ -96,7 +97,8 @@ class Card(Section, frozen=True, kw_only=True):
         """Returns every problem of the card."""
         problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
-            host_and_port(self.address)
+            if self.address:
+                host_and_port(self.address)
         except ConfigError as error:
             problems += [(("address",), problem) for problem in error.problems]
         if problems:
@@ -190,8 +192,9 @@ class Credentials:
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
-        """Returns a card that says where the party is to be found; raises ConfigError if that is no address."""
-        host_and_port(address)
+        """Returns a card with an address, empty for a party that only dials out; raises ConfigError if it is none."""
+        if address:
+            host_and_port(address)
         unsigned = Card(
             name=self.name,
             address=address,
@@ -235,9 +238,7 @@ class Credentials:
         """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
-            raise ConfigError(
-                f"{path} is a card, which everybody may have; try: give the identity that it was made from"
-            )
+            raise ConfigError(f"{path} is a card, which is public; try: give the identity file with the secret keys")
         stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
             raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
@@ -304,7 +305,7 @@ def _read_text(number: int, name: str) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise ConfigError(f"{name} is no file that tacit keygen made")
+    raise ConfigError(f"{name} is not a file that tacit keygen made")
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------
@@ -333,6 +334,6 @@ def host_and_port(address: str) -> tuple[str, int]:
         raise ConfigError(wrong) from None
     if parsed.is_unspecified:
         raise ConfigError(
-            f"{address!r} stands for every address of a machine; try: give the one at which others reach it"
+            f"{address!r} means every address of a machine; try: give the address at which others reach it"
         )
     return str(parsed), int(port)

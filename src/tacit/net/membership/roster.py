@@ -21,6 +21,7 @@ from tacit.core.suite import SERVER, Party
 from tacit.crypto.certificates import certificate_pem
 from tacit.crypto.keys import Roster
 from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
+from tacit.net.membership.routes import find_separated
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.atomic_files import replace_file
@@ -61,6 +62,8 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     deadlines: Deadlines = Deadlines()
     parties: tuple[Card, ...] = ()
     """In the order in which rounds have them. One that is called "server" is the server."""
+    relays: tuple[Card, ...] = ()
+    """Machines that pass sealed messages on, and take part in no round."""
 
     @classmethod
     def new(
@@ -80,7 +83,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         source = ConfigSource.load(path)
         made = cls._read_draft(source, None)
         try:
-            made.terms  # noqa: B018 (bound here, so that what cannot be bound is told with its line)
+            made.check_routes()  # which binds the terms, so that what cannot be bound is told with its line
         except ConfigError as error:
             raise source.error(
                 (_locate_problem(made.settings, problem), problem) for problem in error.problems
@@ -100,7 +103,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def _read_draft(cls, source: ConfigSource, leaving: Party | None) -> "RosterFile":
         made, problems = source.read(cls)
         if made is not None:
-            theirs = [("parties", place) for place, card in enumerate(made.parties) if card.name == leaving]
+            theirs = [place for place, card in made.placed_cards() if card.name == leaving]
             problems += [(place, problem) for place, problem in made.problems() if place[:2] not in theirs]
         if made is None or problems:
             raise source.error(problems)
@@ -139,6 +142,15 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         if self.adversary >= max(len(self.names), 2):
             problems.append(f"adversary={self.adversary} must be less than the {len(self.names)} parties")
         return terms_for(self.entry, self.names, self.settings, problems)
+
+    def check_routes(self) -> None:
+        """Raises ConfigError if two peers have no way to exchange messages, and what `terms` raises."""
+        self.terms  # noqa: B018 (raises, whoever is on the roster)
+        for one, other in find_separated(self):
+            raise ConfigError(
+                f"{one} and {other} only dial out, so neither reaches the other; try: put a relay on the roster (tacit "
+                f"roster add federation.toml relay.card --relay), or give one of them an address (tacit card)"
+            )
 
     @cached_property
     def members(self) -> Roster:
@@ -185,7 +197,8 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         what = ("signing key", "channel key", "certificate")
         if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
             raise ConfigError(
-                f"the roster of {self.federation} has another {', '.join(others)} for {mine.name} than this identity; "
+                f"the roster of {self.federation} lists a different {', '.join(others)} for {mine.name} than "
+                "this identity has; "
                 f"try: take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
             )
 
@@ -195,33 +208,42 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         """Returns the same roster for a new session."""
         return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
 
-    def add_party(self, card: Card, entropy: Entropy) -> "RosterFile":
-        """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
+    def add_party(self, card: Card, entropy: Entropy, *, is_relay: bool = False) -> "RosterFile":
+        """Returns the roster with one more party, or relay, on it; raises ConfigError for one who cannot be."""
         if card.name in self._cards:
             raise ConfigError(f"{card.name} is on the roster already; try: tacit roster replace")
+        if is_relay:
+            return self._with_parties(self.parties, entropy, [*self.relays, card])
         return self._with_parties([*self.parties, card], entropy)
 
     def remove_party(self, party: Party, entropy: Entropy) -> "RosterFile":
         """Returns the roster without a party, which must be listed."""
         self.card_of(party)
-        return self._with_parties([card for card in self.parties if card.name != party], entropy)
+        parties, relays = ([card for card in cards if card.name != party] for cards in (self.parties, self.relays))
+        return self._with_parties(parties, entropy, relays)
 
     def replace_card(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with another card for a listed party."""
         before = self.card_of(card.name)
         if card == before:
-            raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
-        return self._with_parties([card if each is before else each for each in self.parties], entropy)
+            raise ConfigError(f"the roster already has this card of {card.name}; nothing was changed")
+        parties, relays = (
+            [card if each is before else each for each in cards] for cards in (self.parties, self.relays)
+        )
+        return self._with_parties(parties, entropy, relays)
 
-    def _with_parties(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
-        return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties)))
+    def _with_parties(
+        self, parties: Iterable[Card], entropy: Entropy, relays: Iterable[Card] | None = None
+    ) -> "RosterFile":
+        relays = self.relays if relays is None else tuple(relays)
+        return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties), relays=relays))
 
     # --- problems --------------------------------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
         """Returns the reasons why no round can be run with this roster yet."""
         try:
-            self.terms  # noqa: B018
+            self.check_routes()
         except ConfigError as error:
             return list(error.problems)
         except LeakRefused as refused:
@@ -264,16 +286,22 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         found: list[Problem] = []
         seen: dict[tuple[str, Any], Party] = {}
         names: set[Party] = set()
-        for place, card in enumerate(self.parties):
+        for place, card in self.placed_cards():
             wrong = card.problems()
-            found += [(("parties", place, *where), problem) for where, problem in wrong]
+            if not card.address and (card.name == SERVER or place[0] == "relays"):
+                who = "the server" if card.name == SERVER else f"{card.name} is a relay and"
+                cure = f"try: tacit card {card.name}.identity --address HOST:PORT"
+                wrong.append((("address",), f"{who} needs an address, where the others dial it; {cure}"))
+            if card.name == SERVER and place[0] == "relays":
+                wrong.append((("name",), f"a relay cannot be called {SERVER!r}; try: make keys of another name for it"))
+            found += [((*place, *where), problem) for where, problem in wrong]
             if card.name in names:
-                found.append((("parties", place, "name"), f"{card.name!r} is there twice; try: leave one of them out"))
+                found.append(((*place, "name"), f"{card.name!r} is there twice; try: leave one of them out"))
             if wrong or card.name in names:
                 continue
             names.add(card.name)
             for what, value in (
-                ("address", host_and_port(card.address)),
+                ("address", host_and_port(card.address) if card.address else card.name),
                 ("verify_key", card.verify_key),
                 ("channel_key", card.channel_key),
                 ("certificate", card.certificate),
@@ -282,12 +310,17 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
                     continue
                 said = f"{card.name} has the {what.replace('_', ' ')} of {other}; "
                 cure = "another one: tacit card" if what == "address" else "keys of its own: tacit keygen"
-                found.append((("parties", place, what), f"{said}one of them needs {cure}"))
+                found.append(((*place, what), f"{said}one of them needs {cure}"))
         return found
+
+    def placed_cards(self) -> list[tuple[Place, Card]]:
+        """Returns all cards, each with its place in the file."""
+        parties = [(("parties", number), card) for number, card in enumerate(self.parties)]
+        return [*parties, *((("relays", number), card) for number, card in enumerate(self.relays))]
 
     @cached_property
     def _cards(self) -> dict[Party, Card]:
-        return {card.name: card for card in self.parties}
+        return {card.name: card for card in (*self.parties, *self.relays)}
 
 
 def _validate(roster: RosterFile) -> RosterFile:

@@ -51,9 +51,7 @@ class StoreFolder:
         if not ours and (
             not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
         ):
-            raise ConfigError(
-                f"{folder} is there already, and no folder of a party; try: give it one that is not there"
-            )
+            raise ConfigError(f"{folder} exists and is not the folder of a party; try: give a path that does not exist")
         make_private_folder(folder)
         folder.chmod(0o700)
 
@@ -64,6 +62,6 @@ class StoreFolder:
         except BlockingIOError:
             who = os.pread(file, 20, 0).decode(errors="replace").strip()
             by = f"process {who}" if who.isdecimal() else "another process"
-            raise ConfigError(f"{self.path} is in use by {by}; try: end that first") from None
+            raise ConfigError(f"{self.path} is in use by {by}; try: stop that process first") from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
