@@ -24,7 +24,7 @@ ring is that of `secagg`, so both give the same average bit for bit.
 | S_t, a random set of clients | `select_asked`, `select_summed`, by `participation` |
 | ClientUpdate(k, w_t) | what the caller does between rounds |
 | w_{t+1} = Σ n_k/n w_{t+1}^k | `sum_vectors` of `Plain`, announced as `Sum`; n_k is the weight of a party |
-| 003, Algorithm 1, line 8 | the same, without its protection |
+| 003, Algorithm 1, line 8 | the same average, without the paper's protection |
 """
 
 from collections.abc import Iterator
