@@ -2,7 +2,7 @@
 
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
@@ -152,6 +152,14 @@ def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, An
     return {"on_round": over, "progress": told}
 
 
+def _write_node_command(scenario: str, me: str, given: Mapping[str, str | None]) -> str:
+    """Returns the command that starts a party again, with the options that it was given."""
+    options = [
+        f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
+    ]
+    return " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
+
+
 class _SoftStop:
     """Request of the service manager to stop: the present round finishes first. A second request stops at once."""
 
@@ -236,10 +244,7 @@ def node(
     given = places | {"metrics": metrics, "ledger": ledger}
     if "@" not in (proxy or ""):  # or it has a password
         given["proxy"] = proxy
-    options = [
-        f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
-    ]
-    again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
+    again = _write_node_command(scenario, me, given)
     stop = _SoftStop()
     with going_on_by(again), show_progress(counted=True, waits=True) as told:
         told("waiting for the others", 0, wanted.rounds)
