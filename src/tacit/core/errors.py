@@ -269,7 +269,7 @@ class BudgetSpent(TacitError):
 
     def __init__(self, spent: Mapping[str, float], budget: float, message: str = "", *, remedy: str = "") -> None:
         self.spent, self.budget = dict(spent), budget
-        """ε after this round of each party that would exceed the budget (`spent`), and the budget itself."""
+        """The budget, and in `spent` the ε after this round of each party that would exceed it."""
         who = ", ".join(f"{party} ({epsilon:.4g})" for party, epsilon in self.spent.items())
         super().__init__(
             message or f"the next round would exceed the budget of ε = {budget:g} for {who}",

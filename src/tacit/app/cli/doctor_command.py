@@ -11,7 +11,7 @@ from rich.text import Text
 from tacit.app.cli.command_table import COMMANDS, MACHINES
 from tacit.app.cli.node_commands import File, Folder, Identity
 from tacit.app.cli.options import AsJson, Choice, Verbose, examples
-from tacit.app.doctor.findings import Finding, Level, examine
+from tacit.app.doctor.findings import CheckResult, Level, examine
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import make_table
 
@@ -55,7 +55,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def render(found: list[Finding]) -> Group:
+def render(found: list[CheckResult]) -> Group:
     """Returns a table of all findings, and below it what to do about warnings and failures."""
     table = make_table("check", "", "party", "finding")
     for each in found:

@@ -303,7 +303,17 @@ def compare(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train one scenario with several protocols, and compare accuracy, cost and exposure."""
+    """Train one scenario with several protocols, and compare accuracy, cost and exposure.
+
+    Args:
+        scenario: the scenario; the digits of the demo by default.
+        protocol: the protocols with their settings; all by default.
+        rounds: rounds of each run.
+        seeds: seeds that each protocol runs with.
+        picture: file of a picture.
+        as_json: prints the result as JSON.
+        verbose: prints tracebacks and details; read in `main`.
+    """
     del verbose
     pictures.check(picture)
     check_at_least(1, rounds=rounds, seeds=seeds)

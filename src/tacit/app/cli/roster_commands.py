@@ -218,7 +218,17 @@ def new(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make a roster that nobody is on yet."""
+    """Make a roster that nobody is on yet.
+
+    Args:
+        name: the name of the federation.
+        protocol: the protocol.
+        options: settings of the protocol.
+        quorum: the parties that must sign a new revision.
+        folder: where to write.
+        as_json: prints the result as JSON.
+        verbose: prints tracebacks and details; read in `main`.
+    """
     del verbose
     path = _folder(folder) / ROSTER
     if path.exists():

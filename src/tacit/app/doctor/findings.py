@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """Result of one check, with a stable code."""
 
     code: str
@@ -33,14 +33,14 @@ class Finding:
     """The peer that it is about; empty for this machine."""
 
     @classmethod
-    def failure(cls, code: str, error: ConfigError) -> "list[Finding]":
+    def failure(cls, code: str, error: ConfigError) -> "list[CheckResult]":
         """Returns the findings for an error, one for each of its problems."""
         return [cls(code, Level.FAILED, message, remedy) for message, remedy in error.texts]
 
 
 def examine(
     federation: Path, me: Party | None = None, identity: Path | None = None, folder: Path | None = None
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Returns the findings of all checks. Nothing is sent beyond a TLS connection to addresses of the roster.
 
     Args:
@@ -52,7 +52,7 @@ def examine(
     Raises:
         ConfigError: If the roster cannot be used, or does not list the party.
     """
-    # Imported here, because both modules use `Finding`.
+    # Imported here, because both modules use `CheckResult`.
     from tacit.app.doctor import local_checks, peer_checks
     from tacit.net.membership.identity import file_stem
     from tacit.net.membership.roster import RosterFile

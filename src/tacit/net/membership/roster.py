@@ -90,7 +90,16 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         parties: Iterable[Card] = (),
         quorum: int | str = NO_QUORUM,
     ) -> "RosterFile":
-        """Returns a roster, which may have no parties yet; raises ConfigError with every problem."""
+        """Returns a roster, which may have no parties yet; raises ConfigError with every problem.
+
+        Args:
+            federation: Name of the federation.
+            protocol: Name of the protocol.
+            settings: Settings of the protocol.
+            entropy: Source of the nonce of the session.
+            parties: Cards of the parties.
+            quorum: The parties that must sign a new revision.
+        """
         made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties), quorum=quorum)
         return _validate(made.renew(entropy))
 

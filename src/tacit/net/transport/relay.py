@@ -56,14 +56,14 @@ class MessageRelay:
         refused: list[FrameRefused] = []
         async with self._turns[Lane.FRAME, caller, head.to], self._slots[Lane.FRAME, head.to]:
             try:
-                passed, seconds = self._passed(head, pieces, refused), 2 * self._patience + head.size / SLOWEST
+                passed, seconds = self._pass_on(head, pieces, refused), 2 * self._patience + head.size / SLOWEST
                 return await self._links[head.to].deliver_pieces(passed, seconds)  # longer than the sender may pause
             except TransportError:
                 if refused:  # gRPC only says that the call was cancelled
                     raise refused[0] from None
                 raise
 
-    async def _passed(
+    async def _pass_on(
         self, head: FrameHeader, pieces: AsyncIterator[bytes], refused: list[FrameRefused]
     ) -> AsyncIterator[bytes]:
         """Yields the pieces of a frame; raises FrameRefused, and notes it, for one that is not as it said."""
