@@ -33,7 +33,7 @@ class UpdateMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
 
 
 def encode_update(entries: int, update: Update | None) -> tuple[bytes, Buffer]:
-    """Returns the two log entries of an update and of the length of the vectors."""
+    """Returns two log entries: the length of the vectors with the metadata of the update, and its vector."""
     if update is None:
         return msgspec.msgpack.encode((entries, None)), b""
     return msgspec.msgpack.encode((entries, UpdateMetadata.of(update))), view_octets(np.asarray(update.vector))
