@@ -53,7 +53,7 @@ class Membership:
         if not os.path.lexists(keys):
             raise ConfigError(
                 f"there is no {keys}, and the roster has the card of {me} already; try: check the name, the "
-                f"machine and the folder, because {file_stem(me)}.identity lies on the machine of {me}, or give its path "
+                f"machine and the folder, because {keys.name} lies on the machine of {me}, or give its path "
                 f"({'--identity' if me == SERVER else 'identity='}); if the keys are lost, make new ones and have the "
                 "card replaced (tacit roster replace)"
             )
