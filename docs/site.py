@@ -25,6 +25,7 @@ SHOWN = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "examples/README.md": "examples/index.md",
     "examples/three_hospitals.py": "examples/three_hospitals.md",
+    "examples/hospital.py": "examples/hospital.md",
     "examples/your_trainer.py": "examples/your_trainer.md",
     "examples/sensors.py": "examples/sensors.md",
     "examples/compare.py": "examples/compare.md",

@@ -17,8 +17,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from torch import nn
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    sys.exit("error: torch is not installed\ntry: pip install 'tacit[torch]'")
 
 import tacit
 from tacit.learn.data.datasets import load

@@ -79,6 +79,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
     "pip install '.[flower,ray]'": (None, INSTALLS),
     "python examples/three_hospitals.py": (None, EXAMPLES),
+    "python hospital.py hospital-a": (None, "tests/docs/test_guide.py runs it"),
     "python examples/your_trainer.py lightning": (None, EXAMPLES),
     "python examples/your_trainer.py lora": (None, EXAMPLES),
     "python examples/sensors.py": (None, EXAMPLES),

@@ -22,6 +22,15 @@ def ran(name: str, *given: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("name", ["three_hospitals", "hospital"])
+def test_an_example_without_torch_says_how_to_install_it(name: str) -> None:
+    script = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_path({str(EXAMPLES / name) + '.py'!r})"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 (our own)
+    assert done.returncode == 1
+    assert done.stderr == "error: torch is not installed\ntry: pip install 'tacit[torch]'\n"
+
+
 @pytest.mark.slow
 def test_three_hospitals_have_one_model_after_each_round() -> None:
     told = ran("three_hospitals", "2")

@@ -10,48 +10,38 @@ import pytest
 
 from support.paths import ROOT
 
-pytestmark = pytest.mark.slow
-
 PAGE = ROOT / "docs" / "three-machines.md"
 ROUNDS = 4
-MODEL = """
-import os, sys
-import torch
-from torch import nn
-
-
-def fresh():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-
-
-def train(model, optimizer):
-    if os.environ.get("CRASH") and checkpoint.exists():
+EXAMPLE = ROOT / "examples" / "hospital.py"
+CRASH = """    import os
+    if os.environ.get("CRASH") and Path("hospital-a.pt").exists():
         os._exit(3)  # after the first round that was saved
     model.train()
-    for _ in range(5):
-        x = torch.randn(16, 4)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
-        optimizer.step()
-
 """
 
 
-def program(me: str) -> str:
-    """Returns the program of the page for one hospital, which ends after a few rounds."""
-    (printed,) = (each for each in re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE))
-    assert printed.count("hospital-a") == 3
-    assert printed.count("for epoch in range(100):") == 1
-    loop = printed.replace("hospital-a", me).replace("for epoch in range(100):", f"while peer.rounds < {ROUNDS}:")
-    return MODEL + loop
+def printed() -> str:
+    """Returns the program of the page."""
+    (found,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+def program() -> str:
+    """Returns the program of the page, which ends after a few rounds and crashes if told to."""
+    text = printed()
+    assert text.count("ROUNDS = 100\n") == text.count("    model.train()\n") == 1
+    return text.replace("ROUNDS = 100\n", f"ROUNDS = {ROUNDS}\n").replace("    model.train()\n", CRASH)
+
+
+def test_the_page_prints_the_example() -> None:
+    assert printed() == EXAMPLE.read_text("utf-8")
 
 
 def start(folder: Path, me: str, **env: str) -> "subprocess.Popen[bytes]":
     """Starts one hospital in a process of its own."""
-    path = folder / f"{me}.py"
-    path.write_text(program(me), encoding="utf-8")
-    command = [sys.executable, str(path)]
+    path = folder / "hospital.py"
+    path.write_text(program(), encoding="utf-8")
+    command = [sys.executable, str(path), me]
     extra = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "PATH": "", **env}
     with (folder / f"{me}.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=extra, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
@@ -66,6 +56,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@pytest.mark.slow
 def test_the_program_of_the_guide_survives_a_crash(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     tacit = [sys.executable, "-c", "from tacit.app.cli.main import main; main()"]

@@ -206,6 +206,51 @@ def test_whoever_leaves_is_not_waited_for(tmp_path):
     assert ready
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_server_begins_no_round_that_a_party_that_left_would_abort(restarted, tmp_path):
+    """With and without a restart of the server, whose memory of who left ends with its process."""
+    made = Made.of(tmp_path, "secagg", 3, Deadlines(phase=0.5, start=60.0, connect=1.0))
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+            if restarted:
+                await nodes[SERVER].close()
+                nodes[SERVER] = made.node(SERVER)
+                await nodes[SERVER].start()
+                await averaged(nodes, made.updates(4, 2))
+            before = nodes[SERVER].rounds
+            await nodes.pop("p2").close(leaving=True)
+            work = asyncio.create_task(averaged(nodes, made.updates(4, 3)))
+            await asyncio.sleep(3.0)  # six phases
+            assert nodes[SERVER].rounds == nodes["p0"].rounds == before, "it began a round that cannot have an average"
+            nodes["p2"] = made.node("p2")
+            await nodes["p2"].start()
+            ended = await nodes["p2"].average(made.updates(4, 3)["p2"])
+            return ended, (await work)[SERVER], before
+
+    ended, summed, before = asyncio.run(run())
+    assert ended.error is None
+    assert (summed.round, summed.contributors) == (before + 1, ("p0", "p1", "p2"))
+
+
+def test_parties_say_why_the_server_ended_a_round(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3, Deadlines(phase=1.0, start=1.0, connect=1.0))
+
+    async def run():
+        async with made.nodes(["p0", "p1", SERVER]) as nodes:
+            return await averaged(nodes, made.updates(4))
+
+    endings = asyncio.run(run())
+    assert endings[SERVER].error.code == "not-enough"
+    for party in ("p0", "p1"):
+        assert endings[party].error.code == "peer"
+        assert str(endings[party].error) == (
+            "round 1 has no average: the server ended the round because too few parties were there; "
+            "try: run it again when they are back"
+        )
+
+
 @pytest.mark.parametrize("change", ["entries", "setting"])
 def test_what_differs_is_named_at_once(change, tmp_path):
     made = Made.of(tmp_path, "gossip", 3)

@@ -62,8 +62,10 @@ class Membership:
         keys = path.with_name(f"{file_stem(me)}.identity") if identity is None else Path(identity)
         if not os.path.lexists(keys):
             raise ConfigError(
-                f"there is no {keys}, and the roster has the card of {me} already; try: give the file with the keys of "
-                f"that card (--identity), or make new keys and have the card replaced (tacit roster replace)"
+                f"there is no {keys}, and the roster has the card of {me} already; try: check the name, the "
+                f"machine and the folder, because {keys.name} lies on the machine of {me}, or give its path "
+                f"({'--identity' if me == SERVER else 'identity='}); if the keys are lost, make new ones and have the "
+                "card replaced (tacit roster replace)"
             )
         mine = Credentials.load(keys)
         if mine.name != me:

@@ -140,9 +140,10 @@ class PeerFault(TacitError):
 
     code = "peer"
 
-    def __init__(self, peer: str, reason: Drop, why: str = "", *, remedy: str = "") -> None:
+    def __init__(self, peer: str, reason: Drop, why: str = "", *, remedy: str = "", message: str = "") -> None:
+        """Takes the party, and why it is at fault; `message` replaces the text that is made of them."""
         self.peer, self.reason = peer, reason
-        super().__init__(f"{peer}: {reason}{f' ({why})' if why else ''}", remedy=remedy)
+        super().__init__(message or f"{peer}: {reason}{f' ({why})' if why else ''}", remedy=remedy)
 
 
 class NotEnough(TacitError):

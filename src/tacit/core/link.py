@@ -39,6 +39,8 @@ class Arrived:
     missing: dict[Party, Drop]
     why: dict[Party, str] = field(default_factory=dict)
     """Details, as text, on some of the missing messages."""
+    too_few: bool = False
+    """Whether the server aborted the round because too few parties were left."""
 
 
 @dataclass(slots=True)
@@ -130,6 +132,14 @@ class Link:
         """
         arrived = await Wait((kind, *instead), (sender,), step, patience)
         if sender not in arrived.messages:
+            if arrived.too_few:
+                raise PeerFault(
+                    sender,
+                    arrived.missing[sender],
+                    message=f"round {self.round} has no average: the {sender} ended the round because too few parties "
+                    "were there",
+                    remedy="run it again when they are back",
+                )
             detail = arrived.why.get(sender, f"no {kind.kind()} from it")
             raise PeerFault(sender, arrived.missing[sender], detail)
         return arrived.messages[sender]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
 from tacit.core.link import Arrived, Link, Wait
 from tacit.core.messages import GREETING, MAX_GREETING, Abort, Address, Codec, Envelope, Greeting, Message
 from tacit.core.protocol import Terms
@@ -123,6 +123,8 @@ class Inbox:
         """Senders from which nothing more is expected, with the reason."""
         self.why: dict[Party, str] = {}
         """Details of the reasons in `gone`, as far as there are any."""
+        self.too_few = False
+        """Whether the server aborted because too few parties were left."""
         self.discarded: Counter[Discard] = Counter()
         """Counts of discarded envelopes, by reason."""
 
@@ -188,6 +190,7 @@ class Inbox:
             return None
         if isinstance(message, Abort):
             self.gone[sender] = Drop.ABORTED
+            self.too_few = self.too_few or (sender == SERVER and message.code == NotEnough.code)
         elif not self._due(message, sender, step) or self._bytes[sender] + len(payload) > self._codec.unread_limit:
             self.gone[sender] = Drop.BROKE_RULES
         else:
@@ -291,7 +294,8 @@ class Inbox:
                 self._bytes[sender] -= size
             else:
                 missing[sender] = self.gone.get(sender, Drop.SILENT)
-        return Arrived(messages, missing, {party: self.why[party] for party in missing if party in self.why})
+        why = {party: self.why[party] for party in missing if party in self.why}
+        return Arrived(messages, missing, why, self.too_few and SERVER in missing)
 
     def _place(self, wait: Wait, sender: Party) -> MessageKey | None:
         for name in wait.names:

@@ -19,8 +19,11 @@ import tacit
 from support.federations import free_ports
 from support.printed_errors import read_errors
 from tacit.app.cli.main import app
+from tacit.app.cli.node_commands import FRESH, _describe_state, _PartyView
 from tacit.net.membership.roster import RosterFile
+from tacit.net.observability.status import RoundSummary, Status
 from tacit.net.observability.telemetry import LOG
+from tacit.net.store.index import StoreSummary
 from tacit.net.store.round_store import RoundStore
 
 TACIT = Path(sys.executable).with_name("tacit")
@@ -153,7 +156,7 @@ def taken(path):
         ),
         (no_key, "restore the file from a copy, or make new keys: tacit keygen"),
         (somebody_elses, "this is the identity of a, not of server; try: give the file of server"),
-        (gone, "there is no server.identity, and the roster has the card of server already; try: give the file"),
+        (gone, "there is no server.identity, and the roster has the card of server already; try: check the name"),
         (twice, "'a' is there twice; try: leave one of them out"),
         (taken, "is taken by another process; try: end that, or use another one"),
     ],
@@ -199,6 +202,24 @@ def test_status_of_what_is_no_folder_or_never_ran(run, tmp_path):
     ]
     (tmp_path / "a.rounds" / "status.json").write_text('{"party": "a", "at"')
     assert "It was never started." in run("status", "a.rounds").stdout
+
+
+def described(*, number, under_way, said, kept_ending=None):
+    """Returns the first line of the status of a party, whose folder may be newer than its status."""
+    kept = StoreSummary("server", "four", b"i", b"s", number, under_way, 1, 0.0, 0.0, kept_ending)
+    ago = FRESH if said is None or said.at == 0.0 else 0.0
+    return _describe_state(_PartyView(kept, said, ago))
+
+
+def test_the_first_line_of_a_status_does_not_contradict_the_last_round():
+    last = RoundSummary(17, ("a", "b", "c"), {}, None, {}, {}, 1.0)
+    running = Status("server", 1.0, 17, 18, True, "", [], "", last)
+    assert described(number=18, under_way=True, said=running) == "Running: round 17 is over, ready for round 18."
+    stopped = Status("server", 0.0, 17, 0, True, "", [], "", last)
+    assert described(number=17, under_way=True, said=stopped) == "Stopped after round 17."
+    assert described(number=18, under_way=True, said=stopped) == (
+        "Stopped in round 18, which it finishes when it is started again."
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,12 @@ import pytest
 from tacit.core.suite import SERVER
 from tacit.net.membership.rendezvous import AHEAD, Hello, Rendezvous
 
-OURS = SimpleNamespace(session=b"session", described={}, protocol=SimpleNamespace(needs_everybody=False))
+OURS = SimpleNamespace(
+    session=b"session",
+    described={},
+    protocol=SimpleNamespace(needs_everybody=False),
+    terms=SimpleNamespace(fewest_present=2),
+)
 
 
 def meeting(me, peers, **begun):
@@ -92,3 +97,14 @@ def test_the_first_round_of_a_session_takes_more_than_may_collude():
     assert not made.assured
     made.listen("c", said("c", b"ours"), 0.0)
     assert made.assured
+
+
+def test_a_server_waits_for_parties_that_left_if_the_others_are_too_few():
+    made = meeting(SERVER, ("a", "b", "c"), a=4, b=4, c=4)
+    leaving = msgspec.structs.replace(said("c", b"ours"), left=True)
+    made.listen("c", leaving, 0.0)
+    assert made.may_begin(4), "two are enough, so nobody waits for the third"
+    made.listen("b", msgspec.structs.replace(leaving, party="b"), 0.0)
+    assert not made.may_begin(4)
+    made.listen("b", said("b", b"ours"), 0.0)
+    assert made.may_begin(4), "it has joined again"

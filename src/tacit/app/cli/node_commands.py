@@ -303,13 +303,20 @@ def _describe_state(seen: _PartyView) -> str:
     """Returns in one sentence whether a party runs, and in which round it is. No other line says so."""
     kept, live = seen.kept, seen.live
     if live is None:
-        if kept.under_way:
+        if kept.under_way and not _has_ended(seen, kept.number):
             return f"Stopped in round {kept.number}, which it finishes when it is started again."
         return f"Stopped after round {kept.number}." if kept.number else "Stopped before its first round."
     if not live.over:
-        return f"Running: in round {kept.number}{f', waits for {live.waits_for}' if live.waits_for else ''}."
-    before = f"Running: round {kept.number} is over" if kept.number else "Running: no round was begun yet"
+        return f"Running: in round {live.round}{f', waits for {live.waits_for}' if live.waits_for else ''}."
+    # The folder is newer than the status, which is written once a second. One sentence uses one of the two.
+    before = f"Running: round {live.round} is over" if live.round else "Running: no round was begun yet"
     return f"{before}, ready for round {live.ready}." if live.ready else f"{before}."
+
+
+def _has_ended(seen: _PartyView, number: int) -> bool:
+    """Returns whether a round that is still in the journal has ended: a party keeps it until the next one begins."""
+    kept, said = seen.kept.ending, None if seen.said is None else seen.said.last
+    return (kept is not None and kept.round == number) or (said is not None and said.round == number)
 
 
 def _missing(peer: PeerStatus) -> str:

@@ -1,10 +1,10 @@
 """Rendezvous of parties before a round: the progress of each peer, and when the next round can begin.
 
 Parties exchange hellos with their progress and whether they are ready for the next round. A server begins a round when
-all parties are ready, or after a timeout with those that are, and the parties begin after the server. Without a server,
-a party begins when all its peers are ready, when one of them has begun, or after a timeout, unless the protocol needs
-every party. A party that is behind continues at the round of most others, because the rounds that it missed are no
-longer available.
+all parties are ready, or after a timeout with those that are, and the parties begin after the server. It does not wait
+for parties that left, unless the others are too few for an average. Without a server, a party begins when all its peers
+are ready, when one of them has begun, or after a timeout, unless the protocol needs every party. A party that is behind
+continues at the round of most others, because the rounds that it missed are no longer available.
 """
 
 from collections import Counter
@@ -233,6 +233,8 @@ class Rendezvous:
         others = [peer for peer in self.peers if not self.is_gone(peer)]
         if self._needs_everybody and len(others) < len(self.peers):
             return False
+        if self.me == SERVER and len(others) < self._fewest:
+            return False  # such a round cannot have an average; parties that left may join again
         confirmed = [peer for peer in others if self.confirmed_hello(peer) is not None]
         if self.me != SERVER and 2 * len(confirmed) < len(others):
             return False  # the few peers that are reachable may claim anything
@@ -253,6 +255,11 @@ class Rendezvous:
     @property
     def _needs_everybody(self) -> bool:
         return self._agreement is not None and self._agreement.protocol.needs_everybody
+
+    @property
+    def _fewest(self) -> int:
+        """The fewest parties with which a round can have an average."""
+        return 0 if self._agreement is None else self._agreement.terms.fewest_present
 
 
 def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:

@@ -62,7 +62,13 @@ class NodeMetrics:
         yield _count("tacit_retries", "Frames that were sent again.", "peer", retries)
         yield _gauge("tacit_parcels_waiting", "Frames that are not acknowledged.", peers, "waiting")
         yield _gauge("tacit_heard_seconds", "Seconds since the last hello of a peer.", peers, "heard", "seconds")
-        yield _gauge("tacit_missing_seconds", "Seconds for which a peer is awaited.", peers, "missing", "seconds")
+        yield _gauge(
+            "tacit_missing_seconds",
+            "Seconds since the last sign of life of an awaited peer.",
+            peers,
+            "missing",
+            "seconds",
+        )
         yield _gauge("tacit_in_trouble", "Whether a peer is unreachable.", peers, "trouble")
 
     def _phases(self) -> "Metric":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tacit.core.average import Ending
-from tacit.core.suite import Party
+from tacit.core.suite import SERVER, Party
 from tacit.net.membership.rendezvous import Rendezvous
 from tacit.runtime.atomic_files import replace_file
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STATUS = "status.json"
 """Name of the status file in a party's folder."""
+ABSENT = 5.0
+"""Seconds without a sign of life after which an awaited peer counts as missing."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class PeerStatus:
     waiting: int
     """Frames that the peer has not acknowledged."""
     missing: float | None
-    """Seconds for which messages of the peer are awaited; None if none are."""
+    """Seconds since the last sign of life of an awaited peer; None if it is not awaited, or gave one just now."""
     trouble: str
     """Reason why the peer cannot be reached, or why its messages are refused; empty if there is none."""
 
@@ -50,13 +52,16 @@ class PeerStatus:
             pending: Whether a message of the peer is awaited in the present round.
         """
         hello, at = rendezvous.others.get(peer, (None, 0.0))
-        late = pending or (rendezvous.ready > 0 and not rendezvous.is_there(peer))
+        # A server that is ready may die before it begins the round, and is asked every second.
+        awaited = pending or (rendezvous.ready > 0 and (peer == SERVER or not rendezvous.is_there(peer)))
+        # Hellos are sent between rounds. In a round, the sign of life is the message that began the wait.
+        silent = now - (max(at, since) if pending or hello is None else at)
         return cls(
             peer,
             0 if hello is None else hello.begun,
             None if hello is None else round(now - at, 1),
             link.waiting,
-            round(now - since, 1) if late else None,
+            round(silent, 1) if awaited and silent >= ABSENT else None,
             str(rendezvous.lost.get(peer) or rendezvous.disagreements.get(peer) or link.trouble),
         )
 
