@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tacit.app.reports.audit_sections import AuditData, find_parties, seeds_by_victim
+from tacit.app.reports.audit_sections import AuditData, find_parties, list_late_victims, seeds_by_victim
 from tacit.auditing.render.epsilon import PROOFS
 from tacit.auditing.render.text import ANONYMITY_SET
 from tacit.core.average import format_count
@@ -136,9 +136,16 @@ def _describe_worst_case(reports: Sequence[Mapping[str, Any]]) -> tuple[list[str
         return ["The worst case of dropouts was not analysed for every coalition."], Answered.PARTLY
     if not fewest:
         return ["The settings allow no round with fewer contributors than those analysed."], Answered.YES
-    late = dict.fromkeys(victim for report in reports for victim in report["at_worst"])
-    found = f"these vectors are recovered: {', '.join(late)}" if late else "no vector is recovered"
-    return [f"In the worst case that the settings allow, with {min(fewest)} contributors, {found}."], Answered.YES
+    recovering = [victims for report in reports if (victims := list_late_victims(report))]
+    further = " further" if any(map(seeds_by_victim, reports)) else ""
+    found = f"no{further} vector is recovered"
+    if recovering:
+        late = dict.fromkeys(victim for victims in recovering for victim in victims)
+        some = format_count(len(recovering), "coalition recovers", "coalitions recover")
+        found = f"{some} vectors that are not recovered otherwise: {', '.join(late)}"
+    worst = f"In the worst case that the settings allow, a round with {min(fewest)} contributors, {found}."
+    anyway = ["The findings by coalition list the vectors that are recovered anyway."] if further else []
+    return [worst, *anyway], Answered.YES
 
 
 def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:

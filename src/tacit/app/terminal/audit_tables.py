@@ -124,7 +124,8 @@ def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
     others = len(set(report.parties) - set(report.coalition))
     whole = all(report.fractions.get(victim, 0.0) == 1.0 for victim in named)
     listed = ", ".join(_victim(report, victim) for victim in named) or "nobody"
-    learns = f"all {others} others" if len(named) == others > 2 and whole else listed
+    rest = "parties" if others == len(report.parties) else "others"
+    learns = f"all {others} {rest}" if len(named) == others > 2 and whole else listed
     group, bits = str(report.smallest_group), f"{max(report.bits.values()):.1f}" if report.bits else ""
     if not learnt:
         return learns, group, bits
