@@ -139,6 +139,7 @@ def describe_verdict(proposal: Proposal) -> dict[str, Any]:
     coverage = asdict(proposal.coverage)
     return {
         **asdict(proposal),
+        "noise": proposal.noise,
         "why": proposal.why,
         "reason": proposal.reason.plain(),
         "verdict": name_verdict(proposal.verdict, proposal.needs_drift),
