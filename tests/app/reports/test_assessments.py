@@ -104,3 +104,11 @@ def test_the_worst_case_names_those_that_are_recovered_only_then():
     assert rows["What if more parties drop out?"].endswith(
         "a round with 2 contributors, 1 coalition recovers vectors that are not recovered otherwise: p1."
     )
+
+
+def test_a_measure_is_no_assumption():
+    found = audit("secagg", 5, ("server",), rounds=50, dropout=0.05)[0]
+    assert "with_drift" in {step["code"] for step in found["next"]}
+    rows = answers(row for part in assess_impact(found) for row in part.rows)
+    assert "tacit plan 5" in rows["Which settings would protect more?"]
+    assert "drift" not in rows["Which settings would protect more?"]

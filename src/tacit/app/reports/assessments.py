@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from tacit.app.reports.audit_sections import AuditData, find_parties, list_late_victims, seeds_by_victim
+from tacit.auditing.findings import StepCode
 from tacit.auditing.render.epsilon import PROOFS
 from tacit.auditing.render.text import ANONYMITY_SET
 from tacit.core.average import format_count
@@ -153,7 +154,11 @@ def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
         changed = "All settings are listed in this report under Settings."
         yield AssessmentRow("Which settings protect the vectors?", [changed])
     yield AssessmentRow("Which noise is added?", [_describe_noise(audit)])
-    steps = [f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}" for each in audit["next"]]
+    steps = [
+        f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}"
+        for each in audit["next"]
+        if not (audit["exposed"] and each.get("code") == StepCode.WITH_DRIFT)  # an assumption, and no measure
+    ]
     question = (
         "Which settings would protect more?" if audit["exposed"] else "Which harder questions can be audited next?"
     )

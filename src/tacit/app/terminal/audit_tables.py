@@ -51,8 +51,13 @@ ALIKE = 3
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
-def render_audit(summary: Summary) -> RenderableType:
-    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes."""
+def render_audit(summary: Summary, settings: str = "") -> RenderableType:
+    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes.
+
+    Args:
+        summary: The findings.
+        settings: The settings in force, in one line, if they are known.
+    """
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
     table = make_table("coalition", "learns the vectors of")
@@ -69,6 +74,7 @@ def render_audit(summary: Summary) -> RenderableType:
     text = render_summary(summary)
     return arrange_result(
         text.verdict,
+        *([Text(f"{settings}\n")] if settings else []),
         title,
         table,
         Text(""),
