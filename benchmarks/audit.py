@@ -1,11 +1,14 @@
-"""CPU time of audits. There is nothing to compare with, so rows have upper limits."""
+"""CPU time and memory of audits. There is nothing to compare with, so rows have upper limits."""
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tacit
-from benchmarks.measure import Row
+from benchmarks.measure import Row, single_row
 from tacit.auditing.engine.soundness import check_soundness
 from tacit.auditing.preflight import preflight
 from tacit.auditing.scope import Scope
@@ -13,6 +16,14 @@ from tacit.core.protocol import Terms
 from tacit.designs import Batches, Random, graphs
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
+
+PEAK = """
+import json, resource, sys
+import tacit
+tacit.audit(**json.load(sys.stdin))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+"""Program that audits the settings on its standard input, and prints its peak memory in kilobytes."""
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
@@ -58,11 +69,15 @@ def grow_parties(quick: bool) -> Iterator[Row]:
     for users in (10, 20) if quick else (50, 100, 200, 300):
         name = f"audit of the server, secagg, {users} users, one round"
         yield time_audit(name, None, tacit.audit, "secagg", parties=users, coalition=["server"])
+        if users in (20, 200):
+            yield measure_peak(name, protocol="secagg", parties=users, coalition=["server"])
     for peers in (9,) if quick else (33, 99):
         for iterations in (4, 6):
             name = f"audit of one peer, admm, {peers} peers, {iterations} iterations"
             asked: dict[str, Any] = {"parties": peers, "coalition": ["p0"], "iterations": iterations}
             yield time_audit(name, None, tacit.audit, "admm", **asked)
+            if peers < 99 and iterations == 6:
+                yield measure_peak(name, protocol="admm", **asked)
     for clients in (12,) if quick else (30, 45):
         name = f"audit of every single client, masked pushsum, {clients} clients"
         yield time_audit(name, None, tacit.audit, "pushsum", parties=clients, masked=True)
@@ -96,3 +111,11 @@ def time_audit(name: str, most: float | None, work: Callable[..., Any], *argumen
     seconds = time.process_time() - start
     target = None if most is None else f"at most {most:g} s"
     return Row(name, seconds, None, "s", None, target, None if most is None else seconds <= most)
+
+
+def measure_peak(name: str, **asked: Any) -> Row:
+    """Returns the peak memory of a process that audits some settings, with Python and all packages."""
+    child = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", PEAK], input=json.dumps(asked), capture_output=True, text=True, check=True
+    )
+    return single_row(f"{name}: peak memory", int(child.stdout) / 1024, "MB", "resident, with Python and packages")

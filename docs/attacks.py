@@ -29,20 +29,25 @@ HEAD = """\
 | column | meaning |
 | --- | --- |
 | target | a protocol with its settings; each attack has targets that it must break and targets that it must not break |
-| value, between | the result; its 95 % interval if sampled, bounds if accounted for, empty if exhaustive |
-| verdict | *broken*, or *not broken by this*: it shows only that this attack fails, not that a target is secure |
+| value | the result |
+| between | a 95 % interval if trials were sampled, bounds of an accountant, or empty if all cases were tried |
+| tries | the number of trials |
+| verdict | *broken*, or *not broken by this*: this attack fails, which does not show that the target is secure |
 
 `python docs/attacks.py` writes this page from full runs of `tacit attack NAME --full`.
 """
 SUMMARY = {
     "admm": (
-        "a curious peer solves for vectors of peers that it met twice, or from group sums",
+        "a curious peer solves for vectors of peers that were twice in its group, or from group sums",
         "few iterations with masks",
     ),
-    "decode": ("an eavesdropper decodes local models with quadratic losses", "sealed links, as Tacit always uses"),
+    "decode": (
+        "an eavesdropper decodes local models with quadratic losses",
+        "encrypted (sealed) links, as Tacit always uses",
+    ),
     "eavesdropper": (
         "an eavesdropper tells from traffic whether a client's data changed",
-        "sealed links; noise only in part",
+        "encrypted (sealed) links; noise stops it only in part",
     ),
     "receiver": ("a receiver of `pushsum` finds a sender's vector up to a factor", "`masked=True`"),
     "disaggregate": ("a server separates the sums of many rounds into users", "whole batches, `Batches(K, T)`"),

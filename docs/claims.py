@@ -377,7 +377,7 @@ def observations() -> list[Finding]:
                 f"five clients, {target.rounds} rounds over open links: all local optima decoded in {heard} of {RUNS} "
                 f"runs; over sealed links in {sealed}",
                 "the example itself",
-                "links are always sealed here, which the paper's eavesdropper cannot open",
+                "Tacit always encrypts (seals) links, which the paper's eavesdropper cannot decrypt",
             )
         )
     return found
@@ -423,7 +423,7 @@ def admm() -> list[Finding]:
             "confirmed",
             f"nine peers, two iterations: one peer learns {both} of the 8 others",
             "the example itself",
-            "more than one iteration all to all is refused unless masked",
+            "without masks, more than one iteration all to all is refused",
         ),
         Finding(
             "000, Theorem III.2: with gap t_g, 2·t_g − 1 iterations show a curious peer no vector",
@@ -471,9 +471,11 @@ def secagg() -> list[Finding]:
             "confirmed, if batches stay whole",
             f"40 users, K = 8, T = 2, 2000 rounds in which a tenth drops out, static models: anonymity set "
             f"{whole.smallest_group} with whole batches; {partial.smallest_group}, and {len(partial.exposed)} users "
-            f"exposed, where the rest of a batch is summed; {random.smallest_group} after {random.safe_rounds + 1} "
+            f"exposed, if the rest of an incomplete batch is summed; {random.smallest_group} after "
+            f"{random.safe_rounds + 1} "
             f"rounds of random participation",
-            f"the rest of a batch is summed: 4 users, 2 rounds, one dropout: {', '.join(least.exposed)} is exposed",
+            "if the rest of an incomplete batch is summed: 4 users, 2 rounds, one dropout: "
+            f"{', '.join(least.exposed)} is exposed",
             "`participation=Batches(K, T)`, which clients enforce",
         ),
         Finding(
@@ -521,8 +523,9 @@ def pushsum() -> list[Finding]:
             "refuted",
             f"the paper's five clients, {target.rounds} rounds over open links: all local optima decoded to "
             f"{eavesdropper_decoding.TOLERANCE:g} in {heard} of {RUNS} runs; over sealed links in {sealed}",
-            "one client: three gradient steps leave at most four values of y_i(0), a fourth leaves one",
-            f"links are always sealed here: an eavesdropper learns {len(onlooker.exposed)} vectors. A curious receiver "
+            "one client: after three gradient steps at most four values of y_i(0) are possible, after a fourth "
+            "step only one",
+            f"Tacit always seals links: an eavesdropper learns {len(onlooker.exposed)} vectors. A curious receiver "
             f"learns {plain} of 4 in one round, and {masked} of 4 with `masked=True`",
         )
     ]
@@ -543,11 +546,11 @@ def cesar() -> list[Finding]:
             "004, Theorem 1: no honest-but-curious node learns a neighbour's parameter",
             "confirmed, in one round",
             f"six nodes, s = 2: each of them alone learns {single} vectors",
-            "over rounds of static models there are some (`tacit audit cesar --set share=0.5 --rounds 3`)",
+            "over several rounds of static models some are learnt (`tacit audit cesar --set share=0.5 --rounds 3`)",
             "one round; over rounds of static models, audit the graph",
         ),
         Finding(
-            "004, Theorem 5: with masking requirement k, nor do k colluding nodes",
+            "004, Theorem 5: with masking requirement k, no k colluding nodes learn a neighbour's parameter",
             "refuted",
             f"s = 2, two receivers with views {{i, j, q}} and {{i, j, q, m}}: they learn {len(pair.exposed)} vector, "
             f"that of m",
@@ -588,7 +591,7 @@ def lemmas_of_cesar() -> list[Finding]:
             "senders that "
             f"selected the same entry, {unequal} differ in their number of masks",
             NONE,
-            "both of a pair find the same entries, which `cesar` relies on",
+            "both senders of a pair find the same entries to mask, which `cesar` relies on",
         ),
         Finding(
             "004, Lemma 4: adversaries can be joined to a clique without worsening the privacy of trusted nodes",
@@ -598,7 +601,7 @@ def lemmas_of_cesar() -> list[Finding]:
             "sent "
             "that was not sent before",
             f"neighbours {first} and {second}: the adversaries learn a vector once they are linked",
-            "masks of colluding nodes protect nobody, and count: see Theorem 5",
+            "masks of colluding nodes count for s although they protect no node: see Theorem 5",
         ),
         Finding(
             "004, abstract and conclusion: CESAR surpasses the accuracy of D-PSGD with TopK, by up to 0.3 points",
@@ -633,8 +636,9 @@ def same_batches() -> list[Finding]:
             "002, theorem: models of one batch cannot be separated, even by non-linear mixtures of the sums",
             CONFIRMED if len(alike) == 4 else PARTLY,
             f"eight users, K = 4, T = 2, 40 rounds: the members of {len(alike)} of 4 batches have the same factor in "
-            f"all {len(rows)} independent sums; adding any vector to one and subtracting it from the other changes no "
-            "sum, and so nothing computed from sums",
+            f"all {len(rows)} independent sums; adding any vector to one member and subtracting it from the other "
+            "changes no "
+            "sum, and no result computed from sums",
             NONE,
             "static models, in batches that stay whole",
         )
@@ -682,44 +686,46 @@ def own() -> list[Own]:
             "the holders of a user's shares",
             "refuted: nobody signed U3",
             lie("U3 signed by nobody"),
-            "users sign U2 and U3 with their masked vectors; a user gives no shares of b_v of a user that was told "
-            "another set (`test_a_victim_that_masks_only_with_the_dropped`)",
+            "users tag U2 and U3 with their masked vectors; a user releases no share of b_v if user v received "
+            "other sets "
+            "(`test_a_victim_that_masks_only_with_the_dropped`)",
         ),
         Own(
             "with `neighbours=k` nobody chooses the order of the circle",
-            "refuted: each user drew it from the U2 that the server sent",
+            "refuted: each user computed the order from the U2 that the server sent",
             lie("U2 signed by nobody"),
             "keys of masks and shares follow from U2, and U2 has at least `fewest` users "
             "(`test_a_circle_of_the_servers_choosing`)",
         ),
         Own(
             "nobody releases shares before `threshold` holders signed the very same set",
-            "true, and not enough in a sparse graph",
+            "true, but not enough in a sparse graph",
             lie("consents are local"),
-            "two thirds of U2 consent to U2, U3 and U5 (`test_two_stories_along_the_circle`)",
+            "more than two thirds of U2 must consent to U2, U3 and U5 (`test_two_stories_along_the_circle`)",
         ),
         Own(
             "clients refuse to sum a single user, and `secure_degree` makes a circle fail with probability "
             "2^-security_bits at most",
             "refuted: U2 and U5 had no lower bound, and the degree did not allow for a small U2",
             lie("no lower bound"),
-            f"`fewest` bounds both; `secure_degree` allows for it and for a server that tries many U2: for 1000 users, "
+            "`fewest` bounds U2 and U5; `secure_degree` allows for a small U2 and for a server that tries many "
+            "U2: for 1000 users, "
             f"a twentieth corrupted and a tenth missing, degree {now[0]} and threshold {now[1]} "
             f"(`test_a_server_with_many_friends_and_one_victim`, `test_disjoint_sums_in_one_round`)",
         ),
         Own(
             "with `Batches(K, T)` no combination of sums singles out fewer than T parties, and clients enforce it",
-            "refuted: a client refused only after it had sent its masked vector, and remembered only the sums that it "
-            "was told about",
+            "refuted: a client refused only after it had sent its masked vector, and stored only the sums that "
+            "it received",
             "a changed roster, or another T: anonymity set 1 where 2 was promised",
-            "a client has one batch for life, and records it before its vector leaves "
+            "a client has one batch for life, and records the batch before it sends its vector "
             "(`test_a_changed_roster_cannot_break_up_batches_of_the_past`, `test_another_t_is_another_batch`, "
             "`test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch`)",
         ),
         Own(
             "different sums for different parties are not covered",
             "true, and can be prevented",
-            "all but one receive a model without a gradient: the next average is the update of that one "
+            "all users but one receive a model without a gradient: the next average is the update of that user "
             "(`test_as_it_was_the_next_average_is_the_victims_update`)",
             "users sign the lineage of their model, and mask only with users of equal lineage "
             "(`test_whoever_was_told_something_else_is_not_summed_with_the_others`)",
@@ -728,14 +734,15 @@ def own() -> list[Own]:
             "users who sign the last sum they received do not mask with users who continue from another model",
             "refuted: the last sum that a user received is not the model that it continues from",
             "a last sum without a model, a change of the roster, other arrays on Flower, a sum that no model can hold, "
-            "a lie about an earlier change: each gives the server one update",
-            "users sign a chain of everything that they trained from, which changes only with the model "
+            "a lie about an earlier change: with each of these the server learns one update",
+            "users sign a hash chain of everything that their model was trained from; the chain changes only "
+            "with the model "
             "(`test_a_last_sum_is_only_signed_with_the_model_that_it_delivers`, "
             "`test_a_change_of_the_roster_does_not_forget_a_lie`, "
             "`test_nodes_do_not_mask_with_a_node_that_was_asked_something_else`)",
         ),
         Own(
-            "one round shows one sum",
+            "one round reveals one sum",
             "refuted for a loop of calls: `aggregate` drew everything from `seed=0`",
             "two calls with the same parties: the difference of the server's views is the difference of two updates",
             "keys come from the operating system; with a seed, two runs share a key only if they are the same run "
@@ -743,31 +750,32 @@ def own() -> list[Own]:
         ),
         Own(
             "in `cesar`, masks are fresh for each receiver, attempt and set, so a receiver that lies gets noise",
-            "refuted: masks followed from rank, not from position",
+            "refuted: masks depended on the rank of an entry, not on its position",
             "a receiver that knows one neighbour's model reads all 80 of 200 entries that another selected "
             "(`test_it_would_if_masks_followed_from_rank`)",
-            "masks are derived from positions too "
+            "masks also depend on positions "
             "(`test_a_receiver_that_lies_about_positions_lays_nobodys_entries_over_known_ones`)",
         ),
         Own(
-            "of weights the server learns the sum",
-            "refuted: they were summed in limbs",
+            "of weights the server learns only the sum",
+            "refuted: weights were split into parts (limbs), and the server learnt the sum of each part",
             "two weights whose sum is known: 160 of 360 pairs remain possible "
             "(`test_of_weights_that_are_summed_nothing_shows_but_their_sum`)",
-            "a weight is one number, and whole numbers are not rounded",
+            "a weight is one number in the ring, and whole weights are not rounded",
         ),
         Own(
             "`pushsum` continues from its saved state after any loss or error",
             "refuted: after a bad or missing message in round 1, every later round failed",
-            "a mass that leaves nothing positive",
-            "masses that add up to nothing are rejected "
+            "a mass after which the sum of masses is not positive",
+            "masses whose sum is not positive are rejected "
             "(`test_a_mass_that_leaves_nothing_is_not_taken_and_forgotten_when_it_comes_right`)",
         ),
         Own(
-            "a client that breaks the rules costs no other client its place",
-            "refuted, and withdrawn: a client can exclude those to whom it sends shares that do not open",
-            "also, two of six that padded their shares for a third made the server's message to it too long",
-            "fields of known length have exactly that length "
+            "a client that breaks the rules excludes no other client from a round",
+            "refuted, and withdrawn: a client can exclude clients to which it sends shares that cannot be decrypted",
+            "also, two of six clients padded their shares for a third client, and the server's message to it "
+            "became too long",
+            "fields of known length must have exactly this length "
             "(`test_padded_shares_remove_whoever_padded_them_and_nobody_else`); for the rest, see the [threat "
             "model](threat-model.md#clients-that-work-together)",
         ),

@@ -37,14 +37,14 @@ PICTURES = HERE / "reproductions"
 HEAD = """\
 # Reproductions: the papers' tables and figures, run again
 
-*Explanation.* Do the numbers of the five papers come out again? Of {rows} rows, **{agree} agree** with the paper and
-**{differ} differ**. Another {other} cannot be compared, and {missing} were not run.
+*Explanation.* Does Tacit reproduce the numbers of the five papers? Each row compares one number. Of {rows} rows,
+**{agree} agree** with the paper and **{differ} differ**. Another {other} cannot be compared; {missing} were not run.
 
 """
 FIGURES = """
 ## In pictures
 
-Dashed lines are the paper's numbers or bounds. Each picture is from the run named below it.
+Dashed lines are the paper's numbers or bounds. The caption of each picture names its run.
 """
 HIGHLIGHTS_HEAD = """
 ## Results that matter most
@@ -52,20 +52,21 @@ HIGHLIGHTS_HEAD = """
 | measured | paper | ours | verdict | all rows |
 | --- | --- | --- | --- | --- |"""
 TAIL = """
-[Claims and attacks](claims.md) says what each result means for the paper's claim.
+[Claims and attacks](claims.md) lists what each result means for the paper's claim.
 
 ## How to read the tables
 
 | term | meaning |
 | --- | --- |
-| agrees, differs | by a rule that was written before the run, with a reason for its constant \
+| agrees, differs | the verdict of a rule that was written before the run, with a reason for its constant \
 (`src/tacit/lab/papers`); a test checks that each rule accepts the paper's own number |
 | not comparable | the experiment was changed too much, the spread over seeds is too wide, or the paper has no number |
 | ours | mean ± standard deviation over seeds; intervals are Student's t at 95 % |
 | small, paper | the scale of the run: minutes on two cores, or the paper's size as far as it is feasible |
 | minutes | CPU minutes of one core |
 
-A row that was run at both scales counts once, by the paper's scale. Run any of them again with `tacit reproduce NAME`.
+A row that was run at both scales counts once, with the result at the paper's scale. `tacit reproduce NAME` runs a
+reproduction again.
 `python docs/reproductions.py` writes this page and the full tables."""
 PAPER_HEAD = """\
 # Paper {number}, {title}: all rows

@@ -23,7 +23,10 @@ from tacit.api.join import Membership
 from tacit.core.average import Ending
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER, Update
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
+from tacit.net.relay_node import RelayNode
 from tacit.net.transport.peer_link import PeerLink
 from tacit.runtime.journal import Record
 from tacit.runtime.round import GreetingPost, Post, Round
@@ -174,6 +177,21 @@ async def _guard() -> None:
     while parent is not None and parent.is_alive():
         await asyncio.sleep(10 * PERIOD)
     os._exit(1)
+
+
+def run_relay(folder: str, name: str) -> None:
+    """Relays in a process of its own, until it is killed."""
+    place = Path(folder)
+    said = os.open(place / f"{name}.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    node = RelayNode(RosterFile.load(place / f"{name}.toml"), Credentials.load(place / f"{name}.identity"))
+    asyncio.run(_relay(node))
+
+
+async def _relay(node: RelayNode) -> None:
+    await node.start()
+    await _guard()
 
 
 def run(folder: str, name: str, life: int, rounds: int) -> None:

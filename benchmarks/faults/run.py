@@ -12,10 +12,12 @@ import os
 import random
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,7 +33,7 @@ from benchmarks.faults.verdicts import Judge, Verdict
 from benchmarks.measure import Row
 from tacit.api.checked_run import CheckedRun
 from tacit.core.entropy import SystemEntropy
-from tacit.core.suite import Party
+from tacit.core.suite import SERVER, Party
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.net.observability.status import STATUS
@@ -47,6 +49,9 @@ DEADLINES = Deadlines(phase=1.0, start=2.0, connect=1.0)
 KINDS = {"kill": 6, "kill two": 1, "freeze": 3, "cut off": 2, "stall": 1, "part": 2}
 """Kinds of faults with their relative frequencies: processes are killed and restarted with other models, or frozen; all
 links of a party are cut or stalled; or the links between two parties are cut."""
+HOW_MANY = {"kill two": 2, "kill relay": 0}
+"""Whom a fault strikes, where that is not one party; 0 stands for everybody."""
+RELAY = "relay"
 APART = (1, 3)
 """Number of rounds between two faults."""
 WITHIN = 0.5
@@ -76,6 +81,8 @@ class Case:
     rounds: int = 200
     limit: float = 1200.0
     """Seconds after which the run ends in any case."""
+    outbound: bool = False
+    """Whether parties only dial out: to the server or, without one, to a relay, which is killed too."""
 
 
 CASES = (
@@ -130,18 +137,29 @@ class Federation:
         names = tuple(f"p{place}" for place in range(case.parties))
         CheckedRun.of(case.protocol, names, (), 1, case.options)  # Every joining party makes the same check.
         self.everyone = find(case.protocol).everyone(names)
-        ports = dict(zip(self.everyone, free_ports(len(self.everyone)), strict=True))
-        made = {name: Credentials.generate(name, entropy) for name in self.everyone}
-        cards = [made[name].card(f"127.0.0.1:{port}") for name, port in ports.items()]
+        self.relay = RELAY if case.outbound and SERVER not in self.everyone else ""
+        known = (*self.everyone, self.relay) if self.relay else self.everyone
+        ports = dict(zip(known, free_ports(len(known)), strict=True))
+        self.port = ports[known[-1]]
+        made = {name: Credentials.generate(name, entropy) for name in known}
+        cards = [made[name].card(f"127.0.0.1:{ports[name]}") for name in self.everyone]
         roster = RosterFile.new("faults", case.protocol, dict(case.options), entropy, cards)
         self.roster = roster = msgspec.structs.replace(roster, deadlines=DEADLINES)
         pairs = [(one, other) for one in self.everyone for other in roster.terms.peers(one) if one != other]
+        if case.outbound:
+            pairs = [(name, known[-1]) for name in names]  # the server, or the relay, is the last
         self.links = Links(pairs, ports)
-        for name in self.everyone:
+        for name in known:
             # Addresses are not part of the agreement, so rosters may differ in them.
             there = {other: port for (one, other), port in self.links.ports.items() if one == name}
-            cards = [made[each].card(f"127.0.0.1:{there.get(each, ports[each])}") for each in self.everyone]
-            msgspec.structs.replace(roster, parties=tuple(cards)).save(self.folder / f"{name}.toml")
+            cards = [
+                made[each].card("" if case.outbound and each in names else f"127.0.0.1:{there.get(each, ports[each])}")
+                for each in known
+            ]
+            told = msgspec.structs.replace(
+                roster, parties=tuple(cards[: len(self.everyone)]), relays=tuple(cards[len(self.everyone) :])
+            )
+            told.save(self.folder / f"{name}.toml")
             made[name].create(self.folder / f"{name}.identity")
         self.chance = random.Random(f"{case.protocol} {self.seed}")  # noqa: S311 (For faults, not secrets)
 
@@ -154,6 +172,19 @@ class Federation:
         self.running[name] = process = PROCESSES.Process(target=party.run, args=given, name=name)
         process.start()
         self._pulses[name].started()
+
+    def start_relay(self) -> None:
+        """Starts the relay, and waits until it can be called."""
+        self.running[self.relay] = process = PROCESSES.Process(
+            target=party.run_relay, args=(str(self.folder), self.relay), name=self.relay
+        )
+        process.start()
+        until = time.monotonic() + LEAVING
+        while time.monotonic() < until:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+                return
+            time.sleep(LOOK)
+        raise AssertionError("the relay does not start")
 
     def kill(self, name: Party) -> None:
         """Kills a process."""
@@ -176,8 +207,11 @@ class Federation:
         near = [pair for pair in self.links.ports if not ill.intersection(pair)]
         if len(self.struck) >= 2 or not near:
             return
-        kind = chance.choices(tuple(KINDS), tuple(KINDS.values()))[0]
-        who = chance.choice(near) if kind == "part" else tuple(chance.sample(well, 2 if kind == "kill two" else 1))
+        kinds = KINDS | ({"kill relay": 3} if self.relay and not ill else {})
+        kind = chance.choices(tuple(kinds), tuple(kinds.values()))[0]
+        if kind == "kill relay":
+            well = list(self.everyone)
+        who = chance.choice(near) if kind == "part" else tuple(chance.sample(well, HOW_MANY.get(kind, 1) or len(well)))
         at = time.time()
         lasts, mends = self._struck(kind, who)
         noted = {"kind": kind, "who": who, "seconds": round(lasts, 2), "round": self.round, "at": at, "over": None}
@@ -191,6 +225,9 @@ class Federation:
             for name in who:
                 self.kill(name)
             return chance.choice((0.0, chance.uniform(0, 2 * start))), lambda: self._start_all(who)
+        if kind == "kill relay":
+            self.kill(self.relay)
+            return chance.choice((0.0, chance.uniform(0, 2 * start))), self.start_relay
         if kind == "freeze":
             number = self.running[who[0]].pid or 0
             os.kill(number, signal.SIGSTOP)
@@ -286,6 +323,8 @@ class Federation:
     def run(self, say: Say) -> None:
         """Runs all rounds, with faults until the last few, and lets all parties leave."""
         case, begun = self.case, time.monotonic()
+        if self.relay:
+            self.start_relay()
         for name in self.everyone:
             self.start(name)
         calm = case.rounds - APART[1]
@@ -316,6 +355,8 @@ class Federation:
         (self.folder / "stop").touch()
         until = time.monotonic() + LEAVING
         for name, process in self.running.items():
+            if name == self.relay:
+                continue  # it keeps nothing, and is killed like any other time
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
                 self.hung.append(f"in the end {self._status(name)}")

@@ -13,7 +13,7 @@ from tacit.core.messages import PIECE, SIGNATURE_BYTES
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.replay_guard import STAMP_BYTES
-from tacit.net.transport.framing import Frame, RelayedFrame
+from tacit.net.transport.framing import BytesFrame, Frame
 from tacit.net.transport.peer_link import HELLO_BYTES
 from tacit.runtime.round import Post
 
@@ -77,7 +77,7 @@ def ahead(change: Change, times: int = 1) -> Callable[[Scene], Awaitable[None]]:
 
     async def attempt(scene: Scene) -> None:
         def altered(post: Post) -> list[Frame]:
-            changed = [RelayedFrame(memoryview(change(post, number))) for number in range(times)]
+            changed = [BytesFrame(memoryview(change(post, number))) for number in range(times)]
             scene.answers["changed"] += times
             return [*changed, post]
 
@@ -164,7 +164,7 @@ async def malformed(scene: Scene) -> None:
 
     def altered(post: Post) -> list[Frame]:
         sealed = post._suite.seal(post._key, b"\x81\xa4type\xa3odd", msgspec.msgpack.encode(post.address))
-        return [RelayedFrame(memoryview(post._codec.wrap_sealed(post.address, sealed)))]
+        return [BytesFrame(memoryview(post._codec.wrap_sealed(post.address, sealed)))]
 
     scene.altered = altered
     await scene.over.wait()

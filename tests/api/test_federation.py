@@ -347,7 +347,7 @@ MISTAKES = {
     ),
     "both": (
         lambda: tacit.audit("secagg", parties=4, coalition="p0", coalition_size=1),
-        "give one of the two",
+        "give only one",
     ),
     "an array of drifts": (
         lambda: tacit.audit("secagg", parties=4, coalition="p0", drift=np.ones(2)),
@@ -368,7 +368,7 @@ MISTAKES = {
         "rounds = '3': expected a whole number",
     ),
     "no path": (lambda: tacit.Scenario.load(None), "give the path of a file, not None"),
-    "a folder": (lambda: tacit.train(tacit.Scenario(rounds=1), folder=3), "folder must be the path of one, not 3"),
+    "a folder": (lambda: tacit.train(tacit.Scenario(rounds=1), folder=3), "folder must be a path, not 3"),
     "data": (lambda: tacit.train(tacit.Scenario(rounds=1), data=np.ones(3)), "data must be a tacit.learn"),
 }
 

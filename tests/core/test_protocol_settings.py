@@ -214,8 +214,8 @@ def test_distributions_within_their_bounds_give_numbers(start):
 @pytest.mark.parametrize(
     ("protocol", "options", "complaint"),
     [
-        ("gossip", {"graph": [(0, 1, 2)]}, "joins two parties"),
-        ("gossip", {"graph": [(0.5, 1)]}, "joins two parties"),
+        ("gossip", {"graph": [(0, 1, 2)]}, "is a pair of parties"),
+        ("gossip", {"graph": [(0.5, 1)]}, "is a pair of parties"),
         ("gossip", {"graph": {"kind": "regular", "degree": "three"}}, "no such graph"),
         ("gossip", {"share": "half"}, "share='half'"),
         ("pushsum", {"y0": ["uniform", 1]}, "y0="),

@@ -329,7 +329,7 @@ def test_figures_that_need_the_users_say_so() -> None:
             ask()
     with pytest.raises(ConfigError, match="no multiple"):
         Batches(12, 5, 120).family_size()
-    with pytest.raises(ConfigError, match="no probability"):
+    with pytest.raises(ConfigError, match="must be a probability"):
         Batches(12, 6, 120).expected_cardinality(1.2)
 
 

@@ -32,6 +32,7 @@ ITSELF = "it is this"
 LONG = "takes long"
 SERVES = "waits for others; tests/app/cli/test_node_commands.py and examples/three_hospitals.py run it"
 FLOWER = "needs Flower's own processes; tests/integrations/flower runs what is ours in it"
+DOCTOR = "needs a federation; tests/app/doctor/test_doctor.py runs it"
 EXAMPLES = "tests/docs/test_examples.py runs it"
 
 INSTEAD: dict[str, tuple[str | None, str]] = {
@@ -62,6 +63,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     ),
     "tacit compare clinics.toml": ("tacit compare clinics.toml --rounds 1", LONG),
     "tacit serve federation.toml": ("tacit serve --help", SERVES),
+    "tacit relay federation.toml": ("tacit relay --help", SERVES),
     "tacit serve federation.toml --log-json": ("tacit serve --help", SERVES),
     "tacit serve federation.toml --metrics localhost:9464": ("tacit serve --help", SERVES),
     "tacit node scenario.toml --me a": ("tacit node --help", SERVES),
@@ -70,6 +72,8 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "tacit status a.rounds --json": ("tacit status --help", SERVES),
     "tacit status hospital-a.rounds --watch": ("tacit status --help", SERVES),
     "tacit status server.rounds --watch": ("tacit status --help", SERVES),
+    "tacit doctor federation.toml --me hospital-a": ("tacit doctor --help", DOCTOR),
+    "tacit doctor federation.toml --me hospital-a --json": ("tacit doctor --help", DOCTOR),
     "tacit audit --flower path/to/app": ("tacit audit --flower examples/flower_app", "the path is the reader's"),
     "cd examples/flower_app": (None, FLOWER),
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
@@ -83,6 +87,8 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
 }
 """By command as it is printed: what is run in its place, if anything, and why."""
 FLOWERS = ("flower-supernode ", "flwr run . consortium ")
+CONTAINERS = ("pip wheel ", "podman", "kubectl ", "helm ", "sudo ", "cd deploy/", "for name in server ")
+"""Beginnings of commands that need containers, a cluster or a service manager; tests/deploy checks what they use."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -99,7 +105,7 @@ def commands(page: Path) -> list[str]:
 
 def quick(command: str) -> str | None:
     """Returns what is run in the place of a command."""
-    if command.startswith(FLOWERS):
+    if command.startswith(FLOWERS + CONTAINERS):
         return None
     return INSTEAD.get(command, (command, ""))[0]
 
@@ -150,7 +156,7 @@ def test_nothing_is_left_out_that_no_page_has() -> None:
     printed = {command for page in PAGES for command in commands(page)}
     assert len(printed) > 40
     assert sorted(INSTEAD.keys() - printed) == []
-    assert all(any(command.startswith(start) for command in printed) for start in FLOWERS)
+    assert all(any(command.startswith(start) for command in printed) for start in FLOWERS + CONTAINERS)
 
 
 @pytest.mark.slow

@@ -297,7 +297,7 @@ def test_a_run_with_noise_that_was_cut_off_is_refused_and_left_as_it_is(copied):
     """Its noise did not follow from what parties bring, so that another model could have the same."""
     folder = copied("run/cut-off")
     before = {each.name: each.read_bytes() for each in folder.iterdir()}
-    with pytest.raises(TacitError, match=r"version 3, not 4; try: go on with the release that wrote it") as caught:
+    with pytest.raises(TacitError, match=r"version 3, not 4; try: use the release that wrote it") as caught:
         train(Scenario.load(folder / SCENARIO), folder=folder, resume=True)
     assert "\n" not in str(caught.value)
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
@@ -402,7 +402,7 @@ def test_messages_and_journals_of_0_2_are_refused(credentials):
     golden = then["journals"]["p1"]
     journal = Journal.decode(bytes.fromhex(golden["journal"]), bytes.fromhex(golden["tip"]))
     seat = KeyedParticipant(agreement, credentials["p1"].identity, number=2, unfinished=True)
-    with pytest.raises(JournalError, match="of another session"):
+    with pytest.raises(JournalError, match="belongs to another session"):
         seat.resume(journal, update_of("p1", 2))
 
 

@@ -146,7 +146,7 @@ def test_two_messages_of_one_kind_are_refused():
     class Twice(Abort, frozen=True):
         """Has the tag of another."""
 
-    with pytest.raises(ConfigError, match="a kind of its own"):
+    with pytest.raises(ConfigError, match="need different kinds"):
         Codec((Twice,), 2, 3)
 
 

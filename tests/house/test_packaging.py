@@ -67,6 +67,9 @@ def test_the_wheel_has_every_file_of_the_source_and_the_sdist_what_the_readme_li
     linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
     assert len(linked) > 20
     assert sorted(linked - names) == [], "MANIFEST.in"
+    recipes = set(ran("git", "ls-files", "--cached", "deploy", cwd=ROOT).splitlines())
+    assert len(recipes) > 10
+    assert sorted(recipes - names) == [], "MANIFEST.in"
 
 
 def test_the_wheel_runs_where_nothing_else_of_ours_is(built: Path, tmp_path: Path) -> None:

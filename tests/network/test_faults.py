@@ -9,6 +9,7 @@ import json
 import shutil
 from importlib import import_module
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from support.federations import Made
 from support.paths import ROOT
 from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.scope import Scope
+from tacit.core.suite import SERVER
 from tacit.net.transport.courier import Courier
-from tacit.net.transport.framing import RelayedFrame
+from tacit.net.transport.framing import BytesFrame
 from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint, Tls
 
 pytestmark = pytest.mark.long
@@ -142,6 +144,35 @@ def test_what_must_not_happen_is_noticed(protocol, name, spoil, runs, faults, tm
     assert name in found(faults.Judge(folder).judged())
 
 
+def ended(value, contributors=("p0", "p1"), average=None):
+    """Returns what a party brought to a round, and how the round ended for it."""
+    ending = {"average": average, "contributors": list(contributors)}
+    return SimpleNamespace(vector=np.full(2, value), ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("average", "server", "wrong"),
+    [
+        ([0.5, 0.5], None, []),
+        ([0.5, 0.500001], None, ["p2 in round 2"]),
+        ([0.5, 0.5], [7.0, 7.0], ["p2 in round 2"]),  # who is given an old average in a round that has one is misled
+    ],
+)
+def test_of_a_round_that_was_aborted_a_party_that_was_behind_may_have_the_last_average(average, server, wrong, faults):
+    judge = faults.Judge.__new__(faults.Judge)
+    judge.terms, judge.verdict = None, faults.Verdict()
+    judge.agreement = SimpleNamespace(ring=lambda: SimpleNamespace(resolution=1e-9))
+    first = {name: ended(value, average=[0.5, 0.5]) for name, value in (("p0", 0.0), ("p1", 1.0), (SERVER, 0.0))}
+    second = {"p0": ended(7.0), "p2": ended(0.0, average=average), SERVER: ended(0.0, ("p0",), server)}
+    rounds = {1: first, 2: second}
+    judge.accounts = {
+        name: SimpleNamespace(rounds={number: each[name] for number, each in rounds.items() if name in each})
+        for name in ("p0", "p1", "p2", SERVER)
+    }
+    judge._compare_averages()
+    assert judge.verdict.wrong == wrong
+
+
 @pytest.mark.usefixtures("faults")
 def test_an_exposure_is_noticed():
     """Neighbours who gossip show each other everything, in the order in which they happen to hear of it."""
@@ -215,7 +246,7 @@ def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way
         await other.start(cards["p1"].address)
         try:
             line, arrived = one.links["p1"], asyncio.Event()
-            line.send(RelayedFrame(memoryview(b"parcel")), 1, arrived.set)
+            line.send(BytesFrame(memoryview(b"parcel")), 1, arrived.set)
             await slow.came.wait()
             # There was a sign of life while nothing arrived, and what is under way has no time left to end.
             line.trouble, one.patience = "it does not answer", 0.0

@@ -185,7 +185,7 @@ def test_a_lie_that_works_on_users_without_a_precaution_is_refused_over_the_wire
     assert found.told.shares == []
     assert found.smallest == 0
     assert {error.partition("(")[2] for error in found.told.errors.values()} == {
-        "it masked for other sets than we did)",
+        "it masked for sets that differ from ours)",
         "no Chosen from it)",
     }
 

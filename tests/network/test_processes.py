@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.federations import Made, written
+from support.outbound import outbound
 from support.paths import SUPPORT
 from tacit.core.suite import SERVER
 from tacit.net.membership.roster import Deadlines
@@ -22,8 +23,10 @@ QUICK = Deadlines(phase=3.0, start=4.0, connect=2.0)
 class Processes:
     """The processes of a federation, and what they wrote."""
 
-    def __init__(self, folder, protocol, parties, rounds, **options):
+    def __init__(self, folder, protocol, parties, rounds, only_dial=False, **options):
         self.made = Made.of(folder, protocol, parties, QUICK, **options)
+        if only_dial:
+            self.made.roster = outbound(self.made, SERVER)
         self.folder, self.rounds, self.path = folder, rounds, written(self.made)
         self.running = {}
 
@@ -87,9 +90,9 @@ def wrong(found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(9))
-def test_whoever_is_killed_goes_on_and_nothing_wrong_is_averaged(seed, tmp_path, processes):
-    found = processes(tmp_path, "secagg", 4, 6, threshold=3)
+@pytest.mark.parametrize(("seed", "only_dial"), [*((seed, False) for seed in range(9)), (9, True), (10, True)])
+def test_whoever_is_killed_goes_on_and_nothing_wrong_is_averaged(seed, only_dial, tmp_path, processes):
+    found = processes(tmp_path, "secagg", 4, 6, only_dial=only_dial, threshold=3)
     rng, names = random.Random(seed), (*found.made.roster.names, SERVER)
     for name in names:
         found.start(name)

@@ -91,7 +91,9 @@ def test_changed_data_are_asked_about(path):
     Ledger("one", path=path, **RUN).spend("p0", ROUND)
     before = path.read_bytes()
     changed = {**RUN, "data": "bbbb"}
-    with pytest.raises(ConfigError, match=r"ledger of data aaaa, not of bbbb .*--same-people .*--new-people") as caught:
+    with pytest.raises(
+        ConfigError, match=r"ledger belongs to data aaaa, not of bbbb .*--same-people .*--new-people"
+    ) as caught:
         Ledger("two", path=path, **changed)
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
@@ -115,7 +117,7 @@ def test_data_of_new_people_begin_a_new_ledger_and_the_old_one_is_kept(path):
     assert (state.data, state.earlier, [each.run for each in state.runs]) == ("bbbb", (), ["two"])
     assert (state.budget, state.delta) == (3.0, 1e-6)
     assert path.with_name("ledger-aaaa.json").read_bytes() == before
-    with pytest.raises(ConfigError, match="leave --new-people out"):
+    with pytest.raises(ConfigError, match="leave out --new-people"):
         Ledger("three", path=path, people="new", **{**RUN, "data": "bbbb"})
     fresh.spend("p0", ROUND)  # the same process goes on
     assert read_ledger(path).rho == pytest.approx(0.02)
@@ -125,7 +127,7 @@ def test_a_ledger_of_an_earlier_release_is_migrated_once_somebody_says_whose_it_
     Ledger("old run", path=path).spend(["p0", "p1"], ROUND, 3)
     assert json.loads(path.read_bytes())["version"] == 1
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="ledger of a run that names no data"):
+    with pytest.raises(ConfigError, match="ledger belongs to a run that names no data"):
         Ledger("two", path=path, **RUN)
     assert path.read_bytes() == before
     Ledger("two", path=path, people="same", **RUN).spend("p0", ROUND)
@@ -187,7 +189,7 @@ def test_a_ledger_of_data_that_is_gone_is_not_begun_anew(path):
         lambda: ledger.spend("p0", ROUND),
         lambda: set_budget(path, 9.0),
     ):
-        with pytest.raises(JournalError, match="is gone, and rounds were paid for"):
+        with pytest.raises(JournalError, match="is missing, and rounds were charged to it"):
             use()
     assert not path.exists()
     path.write_bytes(kept)

@@ -276,7 +276,7 @@ def test_never_fewer_than_the_masking_requirement():
         ({"share": 0.0}, "share must be"),
         ({"share": 1.5}, "share must be"),
         ({"sparsifier": "best"}, "sparsifier must be"),
-        ({"graph": [(0, 99)]}, "no parties"),
+        ({"graph": [(0, 99)]}, "not parties"),
         ({"graph": "exponential"}, "undirected"),
         ({"weighted": True}, "same weight"),
     ],

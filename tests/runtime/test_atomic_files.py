@@ -68,7 +68,7 @@ def open_run(folder):
     try:
         Checkpoint.read(folder / CHECKPOINT)
     except ConfigError as error:
-        if "was changed or cut short" not in str(error):  # it is empty
+        if "was changed or truncated" not in str(error):  # it is empty
             raise
 
 
@@ -149,7 +149,7 @@ def test_a_link_that_leads_nowhere_creates_nothing(name, file, tmp_path):
 def test_a_file_of_somebody_else_is_refused(name, file, tmp_path):
     folder = made(name, tmp_path)
     os.chown(folder / file, SOMEBODY, -1)
-    with refused(f"belongs to somebody else .user {SOMEBODY}", CODES.get(name, "unsafe-path")):
+    with refused(f"belongs to another user .{SOMEBODY}", CODES.get(name, "unsafe-path")):
         KINDS[name].open(folder)
 
 
@@ -176,7 +176,7 @@ def test_a_folder_that_is_a_link_is_refused(name, tmp_path):
 def test_a_folder_of_somebody_else_is_refused(name, tmp_path):
     folder = made(name, tmp_path)
     os.chown(folder, SOMEBODY, -1)
-    with refused("belongs to somebody else"):
+    with refused("belongs to another user"):
         KINDS[name].open(folder)
 
 
@@ -185,7 +185,7 @@ def test_a_folder_of_somebody_else_is_refused(name, tmp_path):
 def test_a_folder_that_others_can_write_to_is_refused_until_the_command_is_run(name, mode, tmp_path):
     folder = made(name, tmp_path)
     folder.chmod(mode)
-    with refused(r"can be changed by others; try: see that nobody did, and run: chmod go-w "):
+    with refused(r"can be changed by others; try: check that it was not changed, then run: chmod go-w "):
         KINDS[name].open(folder)
     folder.chmod(mode & ~0o022)
     KINDS[name].open(folder)
@@ -287,7 +287,7 @@ def test_a_store_that_was_killed_while_it_wrote_its_status_opens(tmp_path):
 def test_a_pipe_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o600)
     for opened in (open_private, read_own_file):
-        with refused("is no file"):
+        with refused("is not a file"):
             opened(tmp_path / "pipe")
 
 

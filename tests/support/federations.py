@@ -69,9 +69,10 @@ class Made:
     def seed(self, party, number):
         return hashlib.sha256(f"{party} {number}".encode()).digest()
 
-    def node(self, party, roster=None):
+    def node(self, party, roster=None, proxy=None):
         store = RoundStore(self.folder / f"{party}.rounds", party, self.roster.federation)
-        return Node(roster or self.roster, self.credentials[party], store, lambda number: self.seed(party, number))
+        seed = partial(self.seed, party)
+        return Node(roster or self.roster, self.credentials[party], store, seed, proxy)
 
     def moved(self, addresses):
         """Returns a roster in which some parties have other addresses."""

@@ -175,7 +175,7 @@ def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> R
     every = coalitions_in_question(scope.protocol, scope.parties, members, size)
     for each in every:
         scope.check(each)
-    auditor = Auditor(scope, guard=True)
+    auditor = Auditor(scope, guard=True, once=len(every) == 1)
     reports = [auditor.report(each) for each in every]
     return reports if members is None else reports[0]
 

@@ -83,7 +83,9 @@ class CheckedRun:
         problems = list(found)
         if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
-            problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
+            problems.append(
+                f"adversary={adversary!r} must be a whole number from 1 to {most}: at least one party must be outside"
+            )
         # NumPy's numbers may have low precision.
         numpys = np.ndarray, np.generic
         plain = {name: value.tolist() if isinstance(value, numpys) else value for name, value in options.items()}

@@ -19,11 +19,13 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
 from tacit.net.membership.identity import Credentials, file_stem
+from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.round_store import RoundStore, StoredAverage
+from tacit.net.transport.proxy import Proxy
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
@@ -40,12 +42,20 @@ class Membership:
     roster: RosterFile
     mine: Credentials
     folder: Path
+    proxy: Proxy | None = None
+    """The proxy through which we dial others."""
 
     @classmethod
     def of(
-        cls, federation: str | Path, me: Party, identity: str | Path | None = None, folder: str | Path | None = None
+        cls,
+        federation: str | Path,
+        me: Party,
+        identity: str | Path | None = None,
+        folder: str | Path | None = None,
+        proxy: str | None = None,
     ) -> "Membership":
         """Reads the roster and the identity, by default from the same folder, and checks that they match."""
+        through = None if proxy is None else Proxy.parse(proxy)
         roster = RosterFile.load(federation)
         path = Path(federation)
         roster.card_of(me)
@@ -59,11 +69,14 @@ class Membership:
         if mine.name != me:
             raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
         roster.check(mine)
-        return cls(roster, mine, path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder))
+        rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
+        RevisionGuard(rounds, me).admit(roster, mine)
+        return cls(roster, mine, rounds, through)
 
     def node(self, seed: Callable[[int], bytes] | None = None) -> Node:
         """Opens the folder and returns a node that has not started."""
-        return Node(self.roster, self.mine, RoundStore(self.folder, self.mine.name, self.roster.federation), seed)
+        store = RoundStore(self.folder, self.mine.name, self.roster.federation)
+        return Node(self.roster, self.mine, store, seed, self.proxy)
 
 
 class Peer:
@@ -254,6 +267,7 @@ def join(
     identity: str | Path | None = None,
     folder: str | Path | None = None,
     metrics: str | None = None,
+    proxy: str | None = None,
 ) -> Peer:
     """Joins a federation as one party, and returns the peer that averages models with the others.
 
@@ -263,6 +277,8 @@ def join(
         identity: File of this party's identity. Default: in the folder of the roster.
         folder: Folder for everything that must survive a crash. Default: in the folder of the roster.
         metrics: Address, as host:port, at which metrics are served. `tacit.log_lines()` logs events.
+        proxy: HTTP proxy through which this party dials all others, as http://host:port. Variables of the environment
+            are never used.
 
     Returns:
         The peer. Use it in a `with` statement, so that it leaves at the end.
@@ -276,10 +292,12 @@ def join(
 
         with tacit.join("federation.toml", me="a") as peer: outcome = peer.average(model)
     """
-    membership = Membership.of(federation, me, identity, folder)
+    membership = Membership.of(federation, me, identity, folder, proxy)
     if me == SERVER:
         raise ConfigError("the server has no model; try: tacit serve")
     roster = membership.roster
+    if me not in roster.names:
+        raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
     checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
     return Peer(membership, checked, metrics)
 

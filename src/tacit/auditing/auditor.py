@@ -63,6 +63,7 @@ class Auditor:
         worst_case: WorstCase | None = None,
         guard: bool = False,
         seeds: SeedSearch | None = None,
+        once: bool = False,
     ) -> None:
         """Takes a scope. Raises NotLinear or NotAuditable if symbols cannot represent all that the parties send.
 
@@ -75,7 +76,10 @@ class Auditor:
             worst_case: The worst case of dropouts, if the caller already has it.
             guard: Whether to check the soundness of a shipped protocol too.
             seeds: The search over other seeds, if there is one.
+            once: Whether one report is all that is asked for. The symbolic run is then freed before the worst case is
+                run.
         """
+        self._once = once
         if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
                 unlike = check_soundness(scope)
@@ -148,6 +152,8 @@ class Auditor:
         self._check_masks(coalition)
         rehearsed = self._by_sums(coalition, whole=True)
         report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
+        if self._once and self._summed:
+            self.__dict__.pop("run", None)  # It takes about as much memory as the worst case does.
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
             self._add(report, self._report(members))
@@ -183,13 +189,17 @@ class Auditor:
             return 1
         if self.scope.rounds > 1:
             # A sum that the coalition missed is contained in the models that others send next, so it counts as seen.
-            sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
-            group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
+            group = min([group, *(honest for each in self._summed if (honest := len(set(each) - set(coalition))))])
         if at_worst or terms.selective:
             fewest = terms.fewest_contributors(coalition) if is_shipped(self.scope.protocol) else None
             unknown = 1 if terms.selective else group
             group = min(group, unknown if fewest is None else fewest)
         return group
+
+    @cached_property
+    def _summed(self) -> list[tuple[Party, ...]]:
+        """The parties whose vectors were summed, by round."""
+        return self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
 
     def _passed_on(self, coalition: tuple[Party, ...]) -> bool:
         """Says whether later rounds may contain values from earlier rounds that the coalition did not see.
@@ -454,7 +464,7 @@ def _in_numbers() -> Iterator[None]:
         yield
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise ConfigError(
-            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); try: use settings, "
+            f"these numbers are too far apart for floating point ({type(error).__name__}: {error}); try: use settings, "
             f"drift, noise and prior that are closer to each other in size, or fewer rounds"
         ) from error
 

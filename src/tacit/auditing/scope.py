@@ -175,10 +175,10 @@ class Scope:
             hint = f"did you mean {near[0]!r}? There are" if near else "there are"
             raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
-            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; try: name each member once")
+            raise ConfigError(f"{', '.join(twice)} is named twice in the coalition; try: name each member once")
         if set(coalition) >= set(self.parties):
             raise ConfigError(
-                "a coalition of everyone has nobody left to learn from; try: "
+                "a coalition of everyone leaves no victim; try: "
                 f"name at most {len(self.parties) - 1} of the {len(self.parties)} parties"
             )
 

@@ -34,6 +34,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Functions that convert fields which may be written in several ways to the one that is stored."""
     secret: ClassVar[bool] = False
     """Whether errors must hide the values of this table."""
+    newer: ClassVar[frozenset[str]] = frozenset()
+    """Fields that earlier releases do not know. They are not written at their defaults."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class ConfigSource:
         """Returns the tables of a text: JSON if its name ends in .json, else TOML; raises ConfigError if invalid."""
         if (found := _LONG_KEY.search(text)) is not None and not name.endswith(".json"):
             line = text.count("\n", 0, found.start()) + 1
-            raise ConfigError(f"{name}, line {line}: no key is that long")  # the parser would take minutes
+            raise ConfigError(f"{name}, line {line}: the key is too long")  # the parser would take minutes
         try:
             given = msgspec.json.decode(text) if name.endswith(".json") else tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also raised for numbers that are too long
@@ -197,7 +199,9 @@ def _is_list_of_tables(value: Any) -> bool:
 
 def _items(table: Any) -> dict[str, Any]:
     if isinstance(table, Section):
-        return {name: getattr(table, name) for name in table.__struct_fields__}
+        defaults = {field.name: field.default for field in msgspec.structs.fields(table) if field.name in table.newer}
+        found = {name: getattr(table, name) for name in table.__struct_fields__}
+        return {name: value for name, value in found.items() if name not in defaults or value != defaults[name]}
     return dict(table)
 
 
@@ -211,7 +215,7 @@ def _key(name: str) -> str:
 
 def _value(value: Any, name: str) -> str:
     if value is None:
-        raise ConfigError(f"{name} cannot be null in a file of TOML; try: leave it out, or give what it stands for")
+        raise ConfigError(f"{name} cannot be null in a TOML file; try: leave it out")
     if isinstance(value, bytes):
         return f'"{b64encode(value).decode()}"'
     if isinstance(value, str):

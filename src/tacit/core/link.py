@@ -6,6 +6,7 @@ real processes, or inside another framework. It contains no sockets, clocks, thr
 
 from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from tacit.core.errors import Drop, NotEnough, PeerFault
@@ -189,7 +190,13 @@ class Link:
 
     def statement(self, what: str, *parts: bytes) -> bytes:
         """Returns unambiguous bytes for the statement `what` about `parts`, bound to this session and round."""
-        return frame_parts(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
+        return _front(what, self.session, self.round) + frame_parts(*parts)
+
+
+@lru_cache(maxsize=64)
+def _front(what: str, session: bytes, round_: int) -> bytes:
+    """Returns the first parts of a statement, which are the same for all parties of a round."""
+    return frame_parts(b"tacit/v1", what.encode(), session, round_.to_bytes(8))
 
 
 def frame_parts(*parts: bytes) -> bytes:

@@ -151,7 +151,7 @@ class Codec:
         if len(self.kinds) < len(everything):
             names = ", ".join(kind.kind() for kind in everything)
             raise ConfigError(
-                f"each message of a protocol needs a kind of its own, not {names}; try: give each its own tag"
+                f"message classes of a protocol need different kinds, not {names}; try: give each its own tag"
             )
         self._decoders = {kind.kind(): msgspec.msgpack.Decoder(kind) for kind in everything}
         self._limits = {kind.kind(): kind.limit(parties, entries) for kind in everything}
@@ -175,7 +175,7 @@ class Codec:
         if kind not in self._decoders:
             raise WireError(f"there is no message {kind!r} in this protocol")
         if len(payload) > self._limits[kind]:
-            raise WireError(f"{kind}: {len(payload)} bytes, more than the {self._limits[kind]} it may have")
+            raise WireError(f"{kind}: {len(payload)} bytes, and at most {self._limits[kind]} are allowed")
         try:
             message: Message = self._decoders[kind].decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -213,7 +213,7 @@ class Codec:
         """Returns the still sealed envelope, or the greeting. Raises WireError if it is neither, or too long."""
         greets = len(data) > 0 and 0x80 <= data[0] < 0x90  # a greeting is a msgpack map, an envelope an array
         if len(data) > (MAX_GREETING if greets else self.longest):
-            raise WireError(f"envelope of {len(data)} bytes, more than any message of this protocol takes")
+            raise WireError(f"envelope of {len(data)} bytes is longer than any message of this protocol")
         try:
             return _unpack_greeting(data) if greets else Envelope(*_unpack_envelope(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

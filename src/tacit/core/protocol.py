@@ -283,7 +283,7 @@ class Terms:
         return None
 
     def steps(self, kind: type[Message]) -> range:
-        """Returns the steps at which messages of a kind are expected. Messages of other steps are refused."""
+        """Returns the step numbers that messages of a class may have. They number its messages in a round."""
         del kind
         return range(1)
 
@@ -492,7 +492,9 @@ class Protocol:
                 return msgspec.convert(fields, self.state)
             return attach_blobs(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalError(f"this is no state: {error}; try: restore it, or begin a new session") from None
+            raise JournalError(
+                f"the saved state cannot be read: {error}; try: restore it, or begin a new session"
+            ) from None
 
 
 class Unset(ConfigError):

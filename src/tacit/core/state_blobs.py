@@ -38,7 +38,7 @@ def attach_blobs(state: S, blobs: Mapping[bytes, Buffer]) -> S:
             return vector
         digest = bytes(vector[len(_PLACEHOLDER) :])
         if digest not in blobs:
-            raise JournalError("a part of the state is not there; try: restore it, or begin a new session")
+            raise JournalError("a part of the saved state is missing; try: restore it, or begin a new session")
         return memoryview(blobs[digest])
 
     return _map_vectors(state, attach)

@@ -76,9 +76,9 @@ def check_certificate(data: bytes, party: Party, host: str) -> None:
         authority = found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         key = found.public_key()
     except _UNREADABLE:
-        raise WireError("it cannot be read, or was changed") from None
+        raise WireError("the certificate is unreadable or was changed") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1) or authority:
-        raise WireError("it is not of the kind that parties have")
+        raise WireError("this is not a certificate that tacit keygen makes")
     if found.subject != _subject_name(party) or hosts != x509.SubjectAlternativeName([x509.DNSName(host)]):
         raise WireError("it is somebody else's")
 
@@ -90,7 +90,7 @@ def check_owner(certificate: bytes, key: Secret) -> None:
     except _UNREADABLE:
         fits = False
     if not fits:
-        raise WireError("the certificate is that of another key")
+        raise WireError("the certificate belongs to another key")
 
 
 def key_pem(key: Secret) -> Secret:

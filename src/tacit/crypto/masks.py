@@ -64,7 +64,7 @@ def add_masks(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes] = ()
 def stream(key: bytes, length: int, size: int) -> NDArray[np.unsignedinteger]:
     """Returns the first `length` elements of a key's stream, with `size` bytes each, as a read-only array."""
     if len(key) != KEY_BYTES or length * size > STREAM_BYTES:
-        raise ValueError(f"a stream is of a key of {KEY_BYTES} bytes and has at most {STREAM_BYTES} bytes itself")
+        raise ValueError(f"a stream needs a key of {KEY_BYTES} bytes, and is at most {STREAM_BYTES} bytes long")
     if length * size > _CHUNK_BYTES:
         long = np.zeros(length, f"u{size}")
         add_masks(long, [key])

@@ -56,7 +56,7 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     values = [_parse(x, shares[x]) for x in holders]
     secret: int = sum(map(mul, values, _at_zero(holders))) % PRIME
     if secret >= 2**256:
-        raise WireError("the shares are not of one secret")
+        raise WireError("the shares do not belong to one secret")
     return secret.to_bytes(SECRET_BYTES)
 
 
@@ -76,7 +76,7 @@ def _parse(holder: int, share: bytes) -> int:
         raise WireError(f"the share of holder {holder} has {len(share)} bytes instead of {SHARE_BYTES}")
     value = int.from_bytes(share)
     if value >= PRIME:
-        raise WireError(f"the share of holder {holder} is not in the field")
+        raise WireError(f"the share of holder {holder} is not below the prime")
     return value
 
 

@@ -40,7 +40,9 @@ class Circle:
         self._members = np.array(sorted(set(members)), dtype=np.int64)
         n = len(self._members)
         if degree is not None and degree < 1:
-            raise ConfigError(f"a degree of {degree} joins nobody; try: use 2 or more, or None to join everybody")
+            raise ConfigError(
+                f"a graph of degree {degree} is not connected; try: 2 or more, or None for all neighbours"
+            )
         # Not NumPy's generators: their streams may change from one version to the next, and all clients must agree.
         words = np.frombuffer(hashlib.shake_256(seed).digest(8 * n), dtype="<u8")
         order = np.argsort(words, kind="stable")
@@ -128,7 +130,7 @@ def secure_degree(
     t = (n + c) // 2 + 1
     if n < 2 or min(c, d) < 0 or t > n - d:
         raise ConfigError(
-            f"no threshold suits {n} users of which {c} are corrupted and {d} drop out; "
+            f"no threshold suits {n} users if {c} are corrupted and {d} drop out; "
             f"corrupted + 2·dropouts must stay below {n}"
         )
     if two_thirds(n) > n - d or c >= two_thirds(n):

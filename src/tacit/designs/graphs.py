@@ -215,7 +215,7 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
         """Returns the description with the edges in canonical order, without duplicates or loops."""
         plain = {tuple(end.item() if isinstance(end, np.generic) else end for end in edge) for edge in edges}
         if any(len(edge) != 2 or not all(isinstance(end, int | str) for end in edge) for edge in plain):
-            raise ConfigError("an edge joins two parties, by name or by place")
+            raise ConfigError("an edge is a pair of parties, by name or by number")
         ordered = {(a, b) if directed or _rank(a) < _rank(b) else (b, a) for a, b in plain if a != b}
         return cls(tuple(sorted(ordered, key=lambda edge: (_rank(edge[0]), _rank(edge[1])))), directed)
 
@@ -227,7 +227,7 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
         ends = {end: places.get(str(end)) if isinstance(end, str) else end for edge in self.edges for end in edge}
         strangers = sorted(str(end) for end, place in ends.items() if place not in range(len(parties)))
         if strangers:
-            raise ConfigError(f"the graph has nodes that are no parties: {', '.join(strangers)}")
+            raise ConfigError(f"the graph has nodes that are not parties: {', '.join(strangers)}")
         graph = nx.DiGraph() if self.directed else nx.Graph()
         graph.add_nodes_from(range(len(parties)))
         graph.add_edges_from((ends[a], ends[b]) for a, b in self.edges)

@@ -262,13 +262,13 @@ class _Whole(Participation, frozen=True):
 
         k, t, n = self._bound()
         if not 0 <= dropout <= 1:
-            raise ConfigError(f"dropout={dropout} is no probability; try: use a number from 0 to 1")
+            raise ConfigError(f"dropout must be a probability from 0 to 1, not {dropout}")
         return k * float(binom.sf(k // t - 1, n // t, (1 - dropout) ** t))
 
     def _bound(self) -> tuple[int, int, int]:
         k, t, n = self._shape
         if n is None:
-            raise ConfigError("this depends on how many users there are; try: say users=, or bind(users) the policy")
+            raise ConfigError("the number of users is not known; try: pass users=, or bind(users) the policy")
         if found := self.problems(n):
             raise ConfigError(found)
         return k, t, n

@@ -253,7 +253,7 @@ class Scenario(Section, frozen=True, kw_only=True):
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
-            wrong.append("privacy per user is about what is averaged; try: give a protocol that averages")
+            wrong.append("privacy per user needs averages, and local training has none; try: another protocol")
         wrong += [*self.data.problems(), *(f"local.{problem}" for problem in self.local.problems())]
         return [*wrong, *([] if self.privacy is None else self.privacy.problems())]
 

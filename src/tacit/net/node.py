@@ -24,9 +24,9 @@ from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
+from tacit.net.party_courier import build_courier
 from tacit.net.store.round_store import RoundStore, StoredAverage, keep_folder
-from tacit.net.transport.courier import Courier
-from tacit.net.transport.peer_link import PeerEndpoint, Tls
+from tacit.net.transport.proxy import Proxy
 from tacit.net.wait_timer import WaitTimer
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
@@ -43,7 +43,12 @@ class Node:
     """A party, or the server, on a network. Between `start`, `average` and `close`, peers and timers drive it."""
 
     def __init__(
-        self, roster: RosterFile, mine: Credentials, store: RoundStore, seed: Callable[[int], bytes] | None = None
+        self,
+        roster: RosterFile,
+        mine: Credentials,
+        store: RoundStore,
+        seed: Callable[[int], bytes] | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
         """Prepares a node for a party on the roster.
 
@@ -52,6 +57,7 @@ class Node:
             mine: The party's own keys, which have to match the roster.
             store: The party's folder.
             seed: Returns the seed of a round; by default seeds come from the operating system.
+            proxy: The proxy through which the party dials others.
         """
         roster.check(mine)
         self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
@@ -73,8 +79,7 @@ class Node:
         """Error of the last write of a record or hello, until one succeeds."""
         self._stage_error: TacitError | None = None
         """Error of the last write of a long message, until one succeeds."""
-        self._changed = asyncio.Event()
-        self._average_lock = asyncio.Lock()
+        self._changed, self._average_lock = asyncio.Event(), asyncio.Lock()
         self._timer = WaitTimer(self._deadlines.phase, self._expire_wait)
         self._pool = BufferPool()
         self._status_task: asyncio.Task[None] | None = None
@@ -83,19 +88,7 @@ class Node:
             lambda: render_metrics(self.telemetry, self.status(), self.courier.links),
             lambda: self.lifecycle.obstacle or self.status().trouble,
         )
-        self.courier = Courier(
-            self.me,
-            Tls(mine.key_pem.reveal(), mine.certificate_pem),
-            [
-                PeerEndpoint(card.name, card.address, roster.certificate_of(card.name), roster.host_of(card.name))
-                for card in roster.parties
-                if card.name != self.me
-            ],
-            self,
-            self._relays_for,
-            roster.deadlines.connect,
-            self._pool,
-        )
+        self.courier = build_courier(roster, mine, self, self.telemetry, self._pool, proxy)
         links = {peer: self.courier.links[peer] for peer in self.peers}
         self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._make_hello, self._receive_hello)
 
@@ -133,7 +126,7 @@ class Node:
         return self.lifecycle.is_resuming
 
     async def start(self, address: str | None = None, metrics: str | None = None) -> None:
-        """Listens at the roster's address, or another one, and resumes an interrupted round.
+        """Listens at the roster's address, if it has one, or another one, and resumes an interrupted round.
 
         With `metrics`, a host:port, it serves its metrics there.
         """
@@ -141,17 +134,12 @@ class Node:
         if self.store.entries:
             self._set_vector_length(self.store.entries)
         where = address or self.roster.address_of(self.me)
-        await self.courier.start(where)
+        await self.courier.start(where or None)
         if metrics is not None:
             await self.metrics.start(metrics)
         self.telemetry.report_joined(where, self.rounds)
         self._hellos.say()
         self._status_task = asyncio.create_task(self._write_status())
-
-    def _relays_for(self, peer: Party) -> tuple[Party, ...]:
-        """Returns the parties that may relay to a peer: those that are peers of both of us."""
-        theirs = self.roster.terms.peers(peer) if peer in self.peers else ()
-        return tuple(each for each in self.peers if each != peer and each in theirs and each != SERVER)
 
     async def average(self, update: Update | None) -> Ending:
         """Takes part in the next round. Returns its ending for this party, which may have an error.
@@ -251,7 +239,7 @@ class Node:
             PeerStatus.of(peer, rendezvous, self.courier.links[peer], now, self._timer.since, peer in pending)
             for peer in self.peers
         ]
-        wrong = self._record_error or self._stage_error or rendezvous.wrong
+        wrong = self._record_error or self._stage_error or self.courier.conflict or rendezvous.wrong
         trouble, last = "" if wrong is None else str(wrong), None if self.last is None else RoundSummary.of(self.last)
         kinds, over = "" if waiting is None else " or ".join(waiting.names), not self.resuming
         return Status(self.me, round(time(), 1), self.rounds, rendezvous.ready, over, kinds, peers, trouble, last)
@@ -259,7 +247,7 @@ class Node:
     async def _write_status(self) -> None:
         """Writes the status file periodically, and retries a blocked call."""
         while True:
-            self.telemetry.report_links({peer: self.courier.links[peer] for peer in self.peers})
+            self.telemetry.report_links(self.courier.links)
             with suppress(TacitError):
                 self._complete_pending()
             write_status(self.store.folder, self.status())
@@ -297,7 +285,7 @@ class Node:
             self.lifecycle.check_open(self.me, self.rounds)
             self._changed.clear()
             rendezvous = self._rendezvous
-            if (wrong := self._record_error or rendezvous.wrong) is not None:
+            if (wrong := self._record_error or self.courier.conflict or rendezvous.wrong) is not None:
                 raise wrong
             number = 0 if self._participant is None else rendezvous.next(self._participant.number + 1)
             if number:
@@ -424,10 +412,9 @@ class Node:
             self._restore(self.roster.agreement(entries))
         elif (kept := self._participant.agreement.entries) != entries:
             raise ConfigError(
-                f"this model has {entries} numbers, and {self.store.folder} is of models of {kept}; try: "
-                "bring the same "
-                f"model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, with a "
-                f"new session (tacit roster renew)"
+                f"this model has {entries} numbers, and {self.store.folder} is for models with {kept}; try: bring the "
+                f"same model as before, or for another model all of you {keep_folder(self.store.folder, str(kept))}, "
+                f"with a new session (tacit roster renew)"
             )
 
     def _restore(self, agreement: Agreement) -> None:

@@ -115,7 +115,7 @@ class NodeLifecycle:
         if self.closing:
             raise TransportError(f"{me} was closed before a round began; try: join again")
         if self.draining and not self.is_resuming:
-            raise TransportError(f"{me} stops and begins no other round after round {number}; try: start it again")
+            raise TransportError(f"{me} is stopping and begins no round after round {number}; try: start it again")
 
     def size_known(self, under_way: bool) -> None:
         """Records that the length of the vectors is known. An interrupted round may be in progress."""

@@ -173,7 +173,7 @@ def shared_noise(
     if honest is None:
         honest = 1 if terms.secure_sum is None else terms.secure_sum.smallest - colluders
         if honest < 1:
-            raise ConfigError(f"{colluders} colluders may be all there are in a sum; try: set a larger threshold")
+            raise ConfigError(f"a sum may consist of {colluders} colluders alone; try: a larger threshold")
     ring = FixedPoint(
         settings.bits,
         terms.span,
@@ -262,8 +262,9 @@ def distributed_sigma(
         low, high = high, 2 * high
     else:
         raise ConfigError(
-            f"no noise gives ε = {epsilon:g} with {entries} entries of {bits} bits and clip={clip:g}, for rounding "
-            f"moves sums by as much as noise hides; try: use more bits, a smaller clip, or fewer entries"
+            f"no noise gives ε = {epsilon:g} with {entries} entries of {bits} bits and clip={clip:g}, because "
+            "rounding changes sums by as much "
+            "as the noise hides; try: use more bits, a smaller clip, or fewer entries"
         )
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)

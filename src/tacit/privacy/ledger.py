@@ -116,7 +116,7 @@ class Ledger:
         if found is not None:
             self._adopt(found)
         elif data is not None and self.lost:
-            raise JournalError(f"{self._path} is gone, and rounds were paid for; try: put it back")
+            raise JournalError(f"{self._path} is missing, and rounds were charged to it; try: restore it")
 
     def _adopt(self, state: LedgerState) -> None:
         """Continues from a state read from the file; raises an error if it is of another run, or of other data."""
@@ -126,10 +126,10 @@ class Ledger:
                 name = f"data {state.data[:16]}" if state.data else next(iter(known))
                 raise JournalError(
                     f"this is the ledger of {name!r}, not of {self.run!r}{self._where()}; try: "
-                    "begin a new run elsewhere"
+                    "begin a new run in another folder"
                 )
         if self._people == "new" and state.runs and self._data in (state.data, *state.earlier):
-            raise ConfigError(f"these data are in the ledger already{self._where()}; try: leave --new-people out")
+            raise ConfigError(f"the ledger already has these data{self._where()}; try: leave out --new-people")
         self._state = self._with_data(state)
         self._mine = self._state.record_of(self.run) or self._mine
 
@@ -147,7 +147,7 @@ class Ledger:
             return LedgerState(data=data, delta=state.delta, budget=state.budget)
         whose = f"data {state.data[:16]}, not of {data[:16]}" if state.data else "a run that names no data"
         raise ConfigError(
-            f'this is the ledger of {whose}{self._where()}; try: --same-people (people="same") if these '
+            f'this ledger belongs to {whose}{self._where()}; try: --same-people (people="same") if these '
             f'data are of the same people, or --new-people (people="new") if all of them are new'
         )
 
@@ -175,11 +175,9 @@ class Ledger:
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
         number = self._next() if round is None else round
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ConfigError(
-                f"round {number!r} cannot be; try: give a whole number from 0 on, or none for the next one"
-            )
+            raise ConfigError(f"round must be a whole number of at least 0, or None for the next round, not {number!r}")
         if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
-            raise ConfigError(f"ρ = {event.rho!r} cannot be; try: give a number from 0 on")
+            raise ConfigError(f"ρ must be a number of at least 0, not {event.rho!r}")
         event = Spent(float(event.rho), event.gaussian)  # in the form that a file is read into
         fresh = [party for party in names if not self._paid(party, event, number, release)]
         if self.budget is not None:
@@ -253,8 +251,9 @@ class Ledger:
             if span.first <= number <= span.last:
                 if self._mine.events[span.event] != event:
                     raise JournalError(
-                        f"round {number} took ρ = {self._mine.events[span.event].rho:g} of {party} and cannot take "
-                        f"{event.rho:g} now; rounds are paid for once, so give this one another number"
+                        f"round {number} was charged ρ = {self._mine.events[span.event].rho:g} of {party} and cannot "
+                        f"be charged {event.rho:g} "
+                        "now; try: another round number"
                     )
                 return True
         return False
@@ -308,7 +307,7 @@ class Ledger:
         if record is None and state.runs:
             raise JournalError(
                 f"this is the ledger of {state.runs[0].run!r}, not of {self.run!r}{where}; try: "
-                "begin a new run elsewhere"
+                "begin a new run in another folder"
             )
         return record or RunRecord(self.run)
 
@@ -341,13 +340,13 @@ class Ledger:
         found = None if self._path is None else load_ledger(self._path, self._where(), locked=True)
         if found is None:
             if self._data is not None and self.lost:
-                raise JournalError(f"{self._path} is gone, and rounds were paid for; try: put it back")
+                raise JournalError(f"{self._path} is missing, and rounds were charged to it; try: restore it")
             return self._state, None
         mine = found.record_of(self.run)
         others = self._data is None and len(found.runs) > 1
         if others or (mine is None and self._mine.spent) or (mine is not None and mine != self._mine):
             raise JournalError(
-                f"another process has written to the ledger{self._where()}; try: have one for each process"
+                f"another process has written to the ledger{self._where()}; try: one ledger for each process"
             )
         return self._with_data(found), found
 
@@ -393,7 +392,7 @@ def read_ledger(path: str | Path) -> LedgerState:
     state = load_ledger(Path(path), f" ({path})")
     if state is None:
         gone = " any more, though one was written" if was_written(Path(path)) else ""
-        raise ConfigError(f"there is no ledger {path}{gone}; try: give the file that a run said it paid into")
+        raise ConfigError(f"there is no ledger {path}{gone}; try: give the ledger file that the run named")
     return state
 
 
@@ -417,7 +416,7 @@ def set_budget(path: str | Path, budget: float, delta: float | None = None) -> L
     with lock_ledger(place) as lock:
         found = load_ledger(place, f" ({path})", locked=True)
         if found is None and was_written(place):
-            raise JournalError(f"{path} is gone, and rounds were paid for; try: put it back")
+            raise JournalError(f"{path} is missing, and rounds were charged to it; try: restore it")
         state = LedgerState() if found is None else found
         state = msgspec.structs.replace(state, budget=float(budget), delta=delta or state.delta)
         write_ledger(place, state, lock)

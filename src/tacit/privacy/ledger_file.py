@@ -244,7 +244,7 @@ def decode_ledger(data: bytes, where: str = "") -> LedgerState:
     try:
         header: Any = msgspec.json.decode(data)
         if not isinstance(header, dict) or header.get("kind") != KIND:
-            raise JournalError(f"this is no ledger{where}; try: give it a file of its own")
+            raise JournalError(f"this file is not a ledger{where}; try: another file")
         if header.get("version") not in (1, VERSION):
             raise JournalError(
                 f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; try: go on with "
@@ -260,7 +260,7 @@ def decode_ledger(data: bytes, where: str = "") -> LedgerState:
         raise JournalError(f"the ledger cannot be read: {error}{where}; try: {CURE}") from None
     records = (RunRecord(stored.run, stored.events, stored.spent),) if isinstance(stored, _FirstFormat) else stored.runs
     if not whole or not all(map(_is_sound, records)):
-        raise JournalError(f"the ledger was changed by accident or written in part{where}; try: {CURE}")
+        raise JournalError(f"the ledger is damaged or incomplete{where}; try: {CURE}")
     return LedgerState(runs=records) if isinstance(stored, _FirstFormat) else stored
 
 
@@ -302,7 +302,7 @@ def load_ledger(path: Path, where: str = "", *, locked: bool = False) -> LedgerS
         if not any(known) or _hash_ledger(data) in known:
             return state
         if locked:
-            raise JournalError(f"the ledger is not the one that was written last{where}: {OLDER}")
+            raise JournalError(f"the ledger is not the newest one{where}: {OLDER}")
         fcntl.flock(lock, fcntl.LOCK_SH)  # another process may be replacing it; wait, and read again
         return load_ledger(path, where, locked=True)
     finally:

@@ -298,7 +298,7 @@ def _fresh(accountant: Accountant) -> Any:
         # Privacy losses are rounded up to whole steps. Ten times the default step is ten times as fast, and the result
         # at ε = 1 still has six correct digits.
         return dp.pld.PLDAccountant(value_discretization_interval=1e-3)
-    raise ConfigError(f"there is no accountant {accountant!r}; try: use zcdp, rdp or pld")
+    raise ConfigError(f"accountant must be zcdp, rdp or pld, not {accountant!r}")
 
 
 def _dp_accounting() -> Any:

@@ -24,7 +24,7 @@ ring is that of `secagg`, so both give the same average bit for bit.
 | S_t, a random set of clients | `select_asked`, `select_summed`, by `participation` |
 | ClientUpdate(k, w_t) | what the caller does between rounds |
 | w_{t+1} = Σ n_k/n w_{t+1}^k | `sum_vectors` of `Plain`, announced as `Sum`; n_k is the weight of a party |
-| 003, Algorithm 1, line 8 | the same, without its protection |
+| 003, Algorithm 1, line 8 | the same average, without the paper's protection |
 """
 
 from collections.abc import Iterator
@@ -69,9 +69,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
         policy = star.bind_policy(self, parties)
         threshold = 2 if self.threshold is None else self.threshold
         if not 2 <= threshold <= policy.most(len(parties)):
-            raise ConfigError(
-                f"threshold={threshold} cannot be reached; it must be from 2 to the number of those who take part"
-            )
+            raise ConfigError(f"threshold must be from 2 to the number of participants, not {threshold}")
         return FedAvgTerms(self, parties, policy, threshold)
 
 

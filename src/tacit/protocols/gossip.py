@@ -20,7 +20,7 @@ Metropolis-Hastings weights. In a regular graph of degree δ they are the 1/(δ 
 | paper | here |
 | --- | --- |
 | 001, Algorithm 2 (CBGD), client i; 004, D-PSGD, node N_i | `node` |
-| line 2: send w_i(t) to N_i; receive w_j(t) | `share` sends `SharedEntries` and gathers those of the neighbours |
+| line 2: send w_i(t) to N_i; receive w_j(t) | `share` sends `SharedEntries` and gathers the neighbours' messages |
 | line 3: z_i(t) = Σ p_ij w_j(t), P doubly stochastic | `mix_models`, with `GraphTerms.weight` |
 | line 4: w_i(t+1) = z_i(t) − η_t ∇l_i | what the caller does between rounds |
 | 004: I_i, α, TopK | `select_entries`; `GraphSettings.share`, `sparsifier` |

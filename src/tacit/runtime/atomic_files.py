@@ -110,7 +110,7 @@ def open_file(
         raise _explain_link(path, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise UnsafePath(f"{path} cannot be read: it is no file; try: move it away, or give another path")
+        raise UnsafePath(f"{path} is not a file; try: move it away, or give another path")
     return number
 
 
@@ -148,7 +148,7 @@ def open_key_file(path: str | Path) -> int:
                 number = opened.enter_context(_open_folder(folder, name, number))
             else:
                 return open_file(folder / name, dir_fd=number)
-    raise UnsafePath(f"{path} leads through too many symbolic links; try: give the path that they lead to")
+    raise UnsafePath(f"{path} has too many symbolic links; try: give the path of the file itself")
 
 
 def _read_inner_link(number: int, path: Path, found: os.stat_result) -> tuple[str, ...]:
@@ -196,11 +196,12 @@ def check_owner(number: int, path: str | Path, *, protected: bool = False) -> No
     found = os.fstat(number)
     if found.st_uid not in (0, os.geteuid()):
         raise UnsafePath(
-            f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user, or give another"
+            f"{path} belongs to another user ({found.st_uid}); try: run this as that user, or give another path"
         )
     if found.st_mode & _OTHERS_WRITE and not protected:
         raise UnsafePath(
-            f"{path} can be changed by others; try: see that nobody did, and run: chmod go-w {shlex.quote(str(path))}"
+            f"{path} can be changed by others; try: check that it was not changed, then run: chmod go-w "
+            f"{shlex.quote(str(path))}"
         )
 
 

@@ -174,16 +174,16 @@ class Journal:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"a record of the journal cannot be read: {error}; try: {CURE}") from None
         if not records or not isinstance(records[0].event, Beginning):
-            raise JournalError(f"the journal does not say how the round was begun; try: {CURE}")
+            raise JournalError(f"the journal lacks the beginning of the round; try: {CURE}")
         tip = b""
         for number, record in enumerate(records):
             if any(blob_digest(part) != digest for digest, part in record.detached.items()):
-                raise JournalError(f"what is long in record {number} of the journal was changed; try: {CURE}")
+                raise JournalError(f"a vector of record {number} of the journal was changed; try: {CURE}")
             if record.before != tip or (number and isinstance(record.event, Beginning)):
                 raise JournalError(f"record {number} of the journal does not follow the one before it; try: {CURE}")
             tip = record.digest()
         if tip != self.tip:
-            raise JournalError(f"the journal ends before what was last written, or was changed; try: {CURE}")
+            raise JournalError(f"the journal is incomplete, or was changed; try: {CURE}")
         return records
 
     def encode(self) -> bytes:
@@ -197,12 +197,12 @@ class Journal:
             version, *rest = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
             if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
                 raise JournalError(
-                    f"the journal is of version {number}, not {VERSION}; try: go on with the release of it"
+                    f"the journal is of version {number}, not {VERSION}; try: use the release that wrote it"
                 )
             (records,) = rest
             return cls(msgspec.msgpack.decode(records, type=list[bytes]), tip)
         except (msgspec.DecodeError, ValueError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalError(f"this is no journal: {error}; try: {CURE}") from None
+            raise JournalError(f"the journal cannot be read: {error}; try: {CURE}") from None
 
     def __repr__(self) -> str:
         return f"Journal({len(self.records)} records)"

@@ -81,7 +81,7 @@ class Participant(ABC):
         """
         if self.unfinished:
             raise ConfigError(
-                f"{self.me} is still in round {self.number}; try: finish or resume it, or give it up, before the next"
+                f"{self.me} is still in round {self.number}; try: finish, resume or abandon it before the next one"
             )
         if (update is None) != (self.me == SERVER):
             raise ConfigError(f"{self.me} contributes {'no' if update is None else 'an'} update to a round")
@@ -155,11 +155,11 @@ class Participant(ABC):
         """Returns the inputs of a round; raises JournalError if the round or the update is another one."""
         agreement = self.agreement
         if not isinstance(event, Beginning):
-            raise JournalError(f"the journal does not say how the round was begun; try: {CURE}")
+            raise JournalError(f"the journal lacks the beginning of the round; try: {CURE}")
         if event.session != agreement.session:
-            raise JournalError("the journal is of another session: a setting, the roster or the model has changed")
+            raise JournalError("the journal belongs to another session: a setting, the roster or the model has changed")
         if event.party != self.me:
-            raise JournalError(f"the journal is of {event.party}, not of {self.me}; try: give each party its own")
+            raise JournalError(f"the journal belongs to {event.party}, not to {self.me}; try: give each party its own")
         if event.number != self.number:
             raise JournalError(
                 f"the journal is of round {event.number}, but {self.me} has begun {self.number}; try: "
@@ -167,8 +167,8 @@ class Participant(ABC):
             )
         if event.update != fingerprint_update(update, event.seed):
             raise JournalError(
-                f"round {event.number} was begun with another update, and must go on with that one: under the same "
-                f"masks, two of them would show their difference"
+                f"round {event.number} was begun with another update, and must finish with that "
+                "one: two updates under the same masks would reveal their difference"
             )
         state = agreement.protocol.decode_state(event.state, apart=detached)
         return RoundBegun(event.number, event.seed, state, update)
@@ -176,7 +176,9 @@ class Participant(ABC):
     def _round(self, begun: RoundBegun) -> Round:
         suite = self.suite(begun.number, begun.seed)
         if wrong := begun.state.problems(self.agreement.terms, suite.ring, self.agreement.entries):
-            raise JournalError(f"the state before round {begun.number} cannot be gone on from: {'; '.join(wrong)}")
+            raise JournalError(
+                f"the round cannot continue from the saved state before round {begun.number}: {'; '.join(wrong)}"
+            )
         self._lobby = None
         return Round(self.agreement, suite, self.codec, begun, self.role, self.early)
 

@@ -291,13 +291,13 @@ class FixedPoint(Ring):
         """
         weight = self._weight(total)
         if not contributors <= weight <= contributors * self.heaviest:
-            raise WireError(f"{contributors} contributors cannot weigh {weight} units together")
+            raise WireError(f"the total weight of {weight} units is impossible for {contributors} contributors")
         noise = FARTHEST * self.noise * sqrt(contributors)
         most = (self.clip * weight / self.heaviest + noise) * self.scale + contributors
         signed = total[: self.entries].view(self._signed)
         largest = max(int(signed.max()), -int(signed.min()))
         if largest > most:
-            raise WireError(f"an entry of {largest} steps is more than {contributors} contributors can add up to")
+            raise WireError(f"an entry of {largest} steps is impossible for {contributors} contributors")
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
         """Returns the weighted average of a sum of encoded vectors; raises WireError if the bytes are no such sum.
@@ -328,10 +328,10 @@ class FixedPoint(Ring):
         weight, zero = total[self.entries :].tolist()
         # The cause is data from other parties, hence WireError and not ConfigError.
         if zero:
-            raise WireError("this is not a sum of encoded vectors: masks were left in it")
+            raise WireError("this is not a sum of encoded vectors: it still contains masks")
         if not 1 <= weight <= self.parties * self.heaviest:
             found = "nothing" if weight == 0 else "more than all parties together"
-            raise WireError(f"this is not a sum of encoded vectors: it weighs {found}")
+            raise WireError(f"this is not a sum of encoded vectors: its total weight is {found}")
         return int(weight)
 
     def within(self, vector: Vector) -> Vector:
@@ -458,9 +458,7 @@ def _round_stochastically(values: Vector, words: Words) -> None:
 
 def _no_randomness(count: int) -> NDArray[np.uint64]:
     del count
-    raise ConfigError(
-        "this ring has noise or stochastic rounding, and no source of randomness; try: call draws_from first"
-    )
+    raise ConfigError("this ring needs a source of randomness for its noise or rounding; try: call draws_from first")
 
 
 def _single(vector: Vector) -> NDArray[np.float32]:

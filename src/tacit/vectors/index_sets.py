@@ -112,11 +112,11 @@ def _write(rare: Positions, universe: int, of_complement: bool) -> bytes:
 def _read_bitmap(payload: NDArray[np.uint8], universe: int) -> Mask:
     bits = np.unpackbits(payload).view(np.bool_)
     if len(payload) != _bytes_for(universe) or bits[universe:].any():
-        raise _refusal(universe, "not one bit for each position")
+        raise _refusal(universe, "the bitmap does not have exactly one bit for each position")
     mask = bits[:universe]
     rare = ~mask if 2 * np.count_nonzero(mask) > universe else mask
     if not _bitmap_is_smallest(rare) and _smallest(_zeros_before(_places(rare)), universe) != _BITMAP:
-        raise _refusal(universe, "a bitmap, where something else is smaller")
+        raise _refusal(universe, "a bitmap was sent, but another coding is smaller")
     return mask
 
 
@@ -124,7 +124,7 @@ def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positio
     """Reads a gap coding. Returns the positions in the set or, if the first byte is above 128, those not in it."""
     code, size = first & ~_COMPLEMENT, _count_bytes(universe)
     if code == _BITMAP or code - _RICE >= universe.bit_length():
-        raise _refusal(universe, f"no coding has the number {first}")
+        raise _refusal(universe, f"there is no coding with number {first}")
     count = int.from_bytes(payload[:size].tobytes())
     most = (universe - 1) // 2 if first & _COMPLEMENT else universe // 2
     if len(payload) < size or count > most:
@@ -137,7 +137,7 @@ def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positio
     if count and rare[-1] >= universe:
         raise _refusal(universe, "a position beyond the last")
     if _smallest(_zeros_before(rare), universe) != code:
-        raise _refusal(universe, "something else is smaller than the coding used")
+        raise _refusal(universe, "another coding is smaller than the one that was used")
     return rare
 
 
@@ -249,7 +249,7 @@ def _rice_positions(bits: Mask, count: int, k: int, universe: int) -> Positions:
     # The last quotient ends in the last byte; otherwise the encoding has superfluous bytes.
     used = k * count + int(places[-1]) + 1 if len(places) else 0
     if len(places) != count or _bytes_for(used) != len(bits) // 8 or used - (k + 1) * count << k >= universe:
-        raise _refusal(universe, "quotients that do not add up")
+        raise _refusal(universe, "the quotients do not add up")
     ramp = np.arange(count)
     places -= ramp
     places <<= k
@@ -302,7 +302,7 @@ def _split_header(data: bytes | memoryview, universe: int) -> tuple[int, NDArray
     _check_universe(universe)
     everything = np.frombuffer(data, np.uint8)
     if not 1 <= len(everything) <= 1 + _bytes_for(universe):  # a bitmap is the longest encoding
-        raise _refusal(universe, f"{len(everything)} bytes are too few or too many")
+        raise _refusal(universe, f"the length of {len(everything)} bytes is wrong")
     return int(everything[0]), everything[1:]
 
 

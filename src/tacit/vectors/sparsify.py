@@ -38,7 +38,7 @@ class RandomSubsampling(Sparsifier):
     def select(self, vector: Vector, share: float, words: NDArray[np.uint32]) -> Mask:
         """Returns a mask that depends on the words only."""
         if len(words) != len(vector):
-            raise ValueError(f"{len(vector)} entries need as many words, not {len(words)}")
+            raise ValueError(f"{len(vector)} entries need one word each, not {len(words)}")
         return random_mask(words, share)
 
 

@@ -93,7 +93,7 @@ def test_changed_data_are_asked_about(run):
     ("content", "code", "words"),
     [
         (None, 2, "error[config]: there is no ledger"),
-        (b"{}", 1, "error[journal]: this is no ledger"),
+        (b"{}", 1, "error[journal]: this file is not a ledger"),
         (b'{"kind":"tacit ledger","version":9}', 1, "error[journal]: this is a ledger of version 9, not 2"),
         (b'{"kind":"tacit ledger","version":2,"data":7}', 1, "error[journal]: the ledger cannot be read"),
     ],

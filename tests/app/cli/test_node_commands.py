@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from support.federations import free_ports
 from support.printed_errors import read_errors
 from tacit.app.cli.main import app
 from tacit.net.membership.roster import RosterFile
@@ -58,6 +59,59 @@ def federation(run):
     path = Path("federation.toml")
     path.write_text(path.read_text().replace("phase = 30.0", "phase = 5.0").replace("start = 600.0", "start = 8.0"))
     return path
+
+
+# --- relays --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def relayed(run):
+    """A roster of three that only dial out, with a relay."""
+    for name in ("a", "b", "c"):
+        run("keygen", name, "--outbound")
+    run("roster", "new", "three", "--protocol", "gossip")
+    run("keygen", "post", "--address", f"127.0.0.1:{free_ports(1)[0]}")
+    for name in ("a", "b", "c"):
+        run("roster", "add", "federation.toml", f"{name}.card")
+    run("roster", "add", "federation.toml", "post.card", "--relay")
+    return "federation.toml"
+
+
+def test_parties_that_only_dial_out_average_over_a_relay(relayed, tmp_path):
+    command = [TACIT, "relay", relayed, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True) as post:  # noqa: S603
+        try:
+            told = json.loads(post.stdout.readline())
+
+            def average(name):
+                with tacit.join(relayed, me=name) as peer:
+                    return peer.average(np.full(3, ord(name) - ord("a"), float))
+
+            with ThreadPoolExecutor(3) as pool:
+                outcomes = list(pool.map(average, "abc"))
+        finally:
+            post.send_signal(signal.SIGTERM)
+            _, said = post.communicate(timeout=60)
+    assert post.returncode == 0
+    assert told == {"relay": "post", "address": RosterFile.load(relayed).address_of("post")}
+    assert f"relaying at {told['address']}\n" in said
+    assert said.endswith("stopped; start it again to go on\n")
+    assert all(set(outcome.contributors) == set("abc") for outcome in outcomes)
+    np.testing.assert_allclose(outcomes[0].average["a"], 1.0, atol=1e-3)
+
+
+def test_a_relay_that_cannot_be_is_one_line(relayed, run):
+    assert "there is no post2.identity" in run("relay", relayed, "--identity", "post2.identity", code=2).stderr
+    said = run("relay", relayed, "--identity", "a.identity", code=2).stderr
+    assert read_errors(said) == ["error[config]: this is the identity of a, not of post; try: give the file of post"]
+    said = run("relay", relayed, "--me", "a", code=2).stderr
+    assert "a is not on the roster of three as a relay; try: have its keeper add the card" in read_errors(said)[0]
+    with pytest.raises(tacit.ConfigError, match="post is a relay, which has no model; try: tacit relay"):
+        tacit.join(relayed, me="post")
+    run("roster", "remove", relayed, "post")
+    said = run("relay", relayed, "--identity", "post.identity", code=2).stderr
+    (line,) = read_errors(said)
+    assert "a and b only dial out, so neither reaches the other; try: put a relay on the roster" in line
 
 
 # --- what cannot be served -----------------------------------------------------------------------------------------

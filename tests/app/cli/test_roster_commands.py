@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from support.paths import ROOT
 from support.printed_errors import read_errors
+from tacit.api.join import Membership
 from tacit.app.cli.main import app
+from tacit.core.errors import ConfigError
 from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.roster import RosterFile
 
@@ -95,12 +97,15 @@ def test_names_that_no_file_can_have(tacit, tmp_path, name, stem):
         (["a", "--set", "bits=16"], "go with --federation"),
         (["onlooker", "--address", "localhost:1"], "whoever listens"),
         (["a", "--folder", "/dev/null/x"], "--folder /dev/null/x: Not a directory"),
-        (["--federation", "f", "--address", "localhost:1"], "--address goes with one party"),
+        (["--federation", "f", "--address", "localhost:1"], "--address is for one party"),
         (["--federation", "f", "--parties", "a"], "--parties a: write it as name=host:port"),
         (["--federation", "f", "--parties", "a=localhost:1,a=localhost:2,b=localhost:3"], "'a' is there twice"),
         (["--federation", "f", "--parties", "a=localhost:1,b=localhost:2"], "secagg needs a server"),
         (["--federation", "f", "--protocol", "secag"], "there is no protocol 'secag'"),
-        (["--federation", "f", "--parties", "a b=h:1,a-b=h:2,c=h:3", "--protocol", "gossip"], "of the same name"),
+        (
+            ["--federation", "f", "--parties", "a b=h:1,a-b=h:2,c=h:3", "--protocol", "gossip"],
+            "would have the same name",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line_and_nothing_is_written(tacit, given, said):
@@ -151,6 +156,18 @@ def test_a_card_is_made_again_of_the_same_keys(tacit):
     assert Card.load("a.card").address == "localhost:2"
     Path("a.identity").chmod(0o644)
     assert "chmod 600 a.identity" in tacit("card", "a.identity", code=2).stderr
+
+
+def test_a_party_that_only_dials_out_has_a_card_without_an_address(tacit):
+    said = tacit("keygen", "a", "--outbound").stdout
+    assert "a only dials out, and needs no open port." in said
+    assert Card.load("a.card").address == ""
+    assert json.loads(tacit("card", "a.identity", "--address", "localhost:2", "--json").stdout)["address"]
+    assert json.loads(tacit("card", "a.identity", "--outbound", "--json").stdout)["address"] == ""
+    refused = tacit("card", "a.identity", "--outbound", "--address", "localhost:2", code=2).stderr
+    assert refused == "error[config]: --outbound stands for no address\ntry: leave out --address, or --outbound\n"
+    refused = tacit("keygen", "--federation", "f", "--outbound", code=2).stderr
+    assert "--outbound is for one party" in refused
 
 
 # --- rosters -------------------------------------------------------------------------------------------------------
@@ -259,7 +276,7 @@ def test_what_is_no_card_is_not_added(tacit, federation):
     for given, said in (
         ("a.identity", "contains secret keys"),
         ("none.card", "there is no none.card"),
-        (".", "no file"),
+        (".", "is not a file"),
     ):
         assert said in tacit("roster", "add", federation, given, code=2).stderr
     tacit("card", "a.identity", "--address", "localhost:1")
@@ -276,8 +293,8 @@ def test_a_roster_with_a_typo_is_told_with_its_line(tacit, federation):
     )
     Path(federation).write_text(text, encoding="utf-8")
     said = [
-        "error[config]: federation.toml, line 9: secagg has no option 'clp'; did you mean 'clip'?",
-        "error[config]: federation.toml, line 12: there is no deadlines.fase; did you mean 'phase'?",
+        "error[config]: federation.toml, line 11: secagg has no option 'clp'; did you mean 'clip'?",
+        "error[config]: federation.toml, line 14: there is no deadlines.fase; did you mean 'phase'?",
     ]
     for command in ("show", "renew"):
         assert tacit("roster", command, federation, code=2).stderr.splitlines() == said
@@ -291,6 +308,122 @@ def test_the_group_has_help_and_knows_its_commands(tacit):
     assert tacit("roster", code=2).stderr.startswith("error[usage]: Missing command\ntry: tacit roster --help")
 
 
+# --- signed rosters ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parties(tacit):
+    """A signed roster, the first revision of which everybody has accepted, with a folder for each party."""
+    names = ("a", "b", "c", "server")
+    for place, name in enumerate(names):
+        tacit("keygen", name, "--address", f"localhost:{7400 + place}", "--folder", name)
+    tacit("roster", "new", "three")
+    for name in names:
+        tacit("roster", "add", "federation.toml", f"{name}/{name}.card")
+    for name in names:
+        Path(name, "federation.toml").write_bytes(Path("federation.toml").read_bytes())
+        tacit("roster", "sign", f"{name}/federation.toml", "--me", name)
+    return names
+
+
+def test_a_federation_for_trials_is_signed_by_everybody(tacit, federation):
+    listed = RosterFile.load(federation)
+    assert listed.signers(listed.verify_keys) == ("a", "b", "c", "server")
+    for name in ("a", "b", "c", "server"):
+        Membership.of(federation, name)
+    tacit("roster", "renew", federation)
+    with pytest.raises(ConfigError, match="revision 2 of three has 0 of the 3 signatures"):
+        Membership.of(federation, "a")
+    done = tacit("roster", "sign", federation)
+    assert done.stdout.splitlines() == [
+        "a, b, c, server signed revision 2 of three.",
+        "Revision 2 is signed by a, b, c, server; the next one needs 3.",
+    ]
+    Membership.of(federation, "a")
+
+
+def test_copies_are_signed_and_collected(tacit, parties):
+    for name in parties:
+        Membership.of(f"{name}/federation.toml", name)
+    said = tacit("roster", "renew", "federation.toml").stdout
+    assert "Before that, those on it sign it: tacit roster sign federation.toml --me NAME." in said
+    for name in parties[:3]:
+        Path(name, "federation.toml").write_bytes(Path("federation.toml").read_bytes())
+        tacit("roster", "sign", f"{name}/federation.toml", "--me", name)
+    with pytest.raises(ConfigError, match="has 1 of the 3 signatures that revision 5 requires; not signed by: b, c, s"):
+        Membership.of("a/federation.toml", "a")
+    tacit("roster", "collect", "federation.toml", "a/federation.toml", "b/federation.toml")
+    told = json.loads(
+        tacit("roster", "collect", "federation.toml", "c/federation.toml", "--json").stdout,
+    )
+    assert (told["revision"], told["quorum"], told["signed"]) == (6, "all-but-one", ["a", "b", "c"])
+    shown = " ".join(tacit("roster", "show", "federation.toml").stdout.split())
+    assert "Revision 6 is signed by a, b, c, not by server; the next one needs 3." in shown
+    for name in parties:
+        Path(name, "federation.toml").write_bytes(Path("federation.toml").read_bytes())
+        Membership.of(f"{name}/federation.toml", name)
+
+
+@pytest.mark.usefixtures("parties")
+def test_a_copy_of_another_revision_is_not_collected(tacit):
+    tacit("roster", "renew", "federation.toml")
+    done = tacit("roster", "collect", "federation.toml", "a/federation.toml", code=2)
+    assert "a/federation.toml has another revision than federation.toml (5, and 6), or was changed" in done.stderr
+
+
+def test_what_cannot_be_signed(tacit, parties):
+    assert "there is no identity beside federation.toml" in tacit("roster", "sign", "federation.toml", code=2).stderr
+    done = tacit("roster", "sign", "a/federation.toml", "--me", "b", "--identity", "a/a.identity", code=2)
+    assert "this is the identity of a, not of b" in done.stderr
+    assert "go with one party" in tacit("roster", "sign", "a/federation.toml", "--folder", "x", code=2).stderr
+    tacit("roster", "new", "plain", "--quorum", "none", "--folder", "plain")
+    for name in parties:
+        tacit("roster", "add", "plain/federation.toml", f"{name}/{name}.card")
+    given = ("roster", "sign", "plain/federation.toml", "--me", "a", "--identity", "a/a.identity")
+    assert "plain names no quorum" in tacit(*given, code=2).stderr
+
+
+@pytest.mark.parametrize("quorum", ["most", "0", "-1", ""])
+def test_a_quorum_that_is_none(tacit, quorum):
+    done = tacit("roster", "new", "three", f"--quorum={quorum}", code=2)
+    assert "must be a number from 1, or one of 'all-but-one', 'all', 'none'" in done.stderr
+
+
+@pytest.mark.usefixtures("parties")
+def test_a_quorum_that_nobody_could_reach():
+    text = Path("federation.toml").read_text(encoding="utf-8")
+    Path("federation.toml").write_text(text.replace('"all-but-one"', "5"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="quorum=5 is more than the 4 parties that can sign"):
+        RosterFile.load("federation.toml")
+
+
+# --- encrypted keys ------------------------------------------------------------------------------------------------
+
+
+def test_keygen_encrypts_with_the_passphrase_of_the_environment(tacit, monkeypatch):
+    done = tacit("keygen", "a", "--address", "localhost:1", "--encrypt", code=2)
+    assert "a.identity needs a passphrase, and none was given" in done.stderr
+    assert not Path("a.identity").exists()
+    monkeypatch.setenv("TACIT_PASSPHRASE", "short")
+    assert "fewer than 12 characters" in tacit("keygen", "a", "--encrypt", code=2).stderr
+    monkeypatch.setenv("TACIT_PASSPHRASE", "correct horse battery")
+    done = tacit("keygen", "a", "--address", "localhost:1", "--encrypt")
+    assert "correct horse" not in done.output + Path("a.identity").read_text(encoding="utf-8")
+    before = Path("a.card").read_bytes()
+    tacit("card", "a.identity", "--address", "localhost:1")
+    assert Path("a.card").read_bytes() == before
+    monkeypatch.delenv("TACIT_PASSPHRASE")
+    done = tacit("card", "a.identity", "--address", "localhost:1", code=2)
+    assert done.stderr.startswith("error[config]: a.identity needs a passphrase")
+
+
+def test_a_federation_for_trials_can_be_encrypted(tacit, monkeypatch):
+    monkeypatch.setenv("TACIT_PASSPHRASE_COMMAND", "echo correct horse battery")
+    tacit("keygen", "--federation", "f", "--parties", "a=h:1,b=h:2,c=h:3", "--server", "h:4", "--encrypt")
+    assert "signing_key" not in Path("a.identity").read_text(encoding="utf-8")
+    Membership.of("federation.toml", "a")
+
+
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -302,15 +435,48 @@ def commands():
 
 def test_the_commands_of_the_page_work_in_their_order(tacit):
     given = commands()
-    assert {each[1] for each in given if each[0] == "roster"} == {"new", "add", "show", "replace", "remove", "renew"}
+    assert {each[1] for each in given if each[0] == "roster"} == {
+        "new",
+        "add",
+        "show",
+        "replace",
+        "remove",
+        "renew",
+        "sign",
+    }
     for each in given:
         tacit(*each)
     assert RosterFile.load("trial/federation.toml").names == ("a", "b", "c")
 
 
+def test_relays_are_put_on_a_roster_and_taken_off(tacit):
+    for name in ("a", "b", "c"):
+        tacit("keygen", name, "--outbound")
+    tacit("keygen", "post", "--address", "localhost:7400")
+    tacit("roster", "new", "three", "--protocol", "gossip")
+    for name in ("a", "b", "c"):
+        said = tacit("roster", "add", "federation.toml", f"{name}.card").stdout
+    assert "a and b only dial out, so neither reaches the other; try: put a relay on the roster" in said
+    said = tacit("roster", "add", "federation.toml", "post.card", "--relay").stdout
+    assert "post is on the roster as a relay." in said
+    assert "neither" not in said
+    listed = RosterFile.load("federation.toml")
+    assert [card.name for card in listed.relays] == ["post"]
+    assert listed.names == ("a", "b", "c"), "a relay is no party"
+    assert "post" not in listed.members, "nobody seals anything for a relay"
+    shown = tacit("roster", "show", "federation.toml").stdout
+    assert "post (relay)" in shown
+    assert shown.count("only dials out") == 3
+    tacit("card", "post.identity", "--address", "localhost:7401")
+    tacit("roster", "replace", "federation.toml", "post.card")
+    assert RosterFile.load("federation.toml").address_of("post") == "localhost:7401"
+    tacit("roster", "remove", "federation.toml", "post")
+    assert RosterFile.draft("federation.toml").relays == ()
+
+
 def test_the_page_shows_a_roster_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
     shown = tomllib.loads(re.search(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1])
-    assert tuple(shown) == RosterFile.__struct_fields__
+    assert (*shown, "relays") == RosterFile.__struct_fields__, "a roster without relays does not mention them"
     assert tuple(shown["parties"][0]) == Card.__struct_fields__
     assert shown["deadlines"] == {"phase": 30.0, "start": 600.0, "connect": 10.0}

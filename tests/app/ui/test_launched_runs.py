@@ -114,7 +114,7 @@ def test_of_many_that_are_started_at_once_only_so_many_are(tmp_path, monkeypatch
     told, running = using(tmp_path, work)
     assert len(running) == sum(isinstance(each, str) for each in told) == MOST_RUNNING
     assert {str(each) for each in told if not isinstance(each, str)} == {
-        "4 runs are under way already; wait for one of them"
+        "4 runs are in progress; try: wait until one ends"
     }
     assert len(list((tmp_path / "runs").iterdir())) == MOST_RUNNING
 

@@ -189,7 +189,7 @@ def test_of_several_files_only_those_that_are_missing_are_downloaded(places, pub
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("other", f"has the SHA-256 {sha256(CONTENT[::-1])}, so it is not the right file"),
+        ("other", f"has the SHA-256 {sha256(CONTENT[::-1])}, so the file is not the right one"),
         ("longer", "is longer than 600000 bytes"),
         ("cut", "ended after"),
         ("gone", "cannot be downloaded"),
@@ -656,7 +656,7 @@ ROWS = np.zeros((4, 3))
         ({"x": ROWS, "y": [0, 10**9, 0, 1]}, "not 1000000000"),
         ({"x": ROWS[:, 0], "y": [0, 1, 0, 1]}, "x[:, np.newaxis]"),
         ({"x": 3.0, "y": [0]}, "x is a single number"),
-        ({"x": ROWS, "y": [0, 1, 0, 1], "x_test": ROWS}, "come together"),
+        ({"x": ROWS, "y": [0, 1, 0, 1], "x_test": ROWS}, "need each other"),
         (
             {"x": ROWS, "y": [0, 1, 0, 1], "x_test": ROWS[:, :2], "y_test": [0, 1, 0, 1]},
             "x_test has rows of floats (2,)",
@@ -808,8 +808,8 @@ def test_files_that_are_damaged_or_something_else_are_told_in_words(tmp_path):
         of_folder(written(tmp_path, **files))
     assert len(caught.value.problems) == 6
     assert all(".npz cannot be read (" in problem for problem in caught.value.problems)
-    assert "write it by np.savez" in caught.value.problems[0]
-    assert "x is no array" in caught.value.problems[5]
+    assert "write it with np.savez" in caught.value.problems[0]
+    assert "x is not an array" in caught.value.problems[5]
 
 
 def test_options_of_another_type_are_told_in_words():

@@ -457,7 +457,7 @@ def test_numbers_of_any_width_become_float32():
         (nn.Flatten(), images(4, 4), {}, "nothing to train"),
         (nn.LazyLinear(10), images(4, 4), {}, "weight has no shape yet"),
         (nn.Linear(4, 10), images(4, 4), {"los": None}, "no option 'los'"),
-        (lambda: 3, images(4, 4), {}, "makes a int"),
+        (lambda: 3, images(4, 4), {}, "made a int"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules")

@@ -144,7 +144,7 @@ def test_a_folder_without_its_key_is_a_new_run_that_pays(clinic, tmp_path):
 def test_samples_that_are_given_take_a_ledger_of_their_own(tmp_path):
     given = scenario(tmp_path, data={"parties": 4})
     data = datasets.load("digits").subsample(200, 50, np.random.default_rng(0))
-    with pytest.raises(ConfigError, match=r"name it \(ledger=\)"):
+    with pytest.raises(ConfigError, match=r"ledger=, with the same file"):
         train(given, folder=tmp_path / "one", data=data)
     train(given, folder=tmp_path / "one", data=data, ledger=tmp_path / "mine.json")
     train(given, folder=tmp_path / "two", data=data, ledger=tmp_path / "mine.json")
@@ -164,7 +164,7 @@ def test_a_named_public_set_has_a_ledger_in_the_folder_of_the_run(tmp_path):
 
 def test_a_bad_ledger_is_one_line_and_starts_nothing(clinic, tmp_path):
     (clinic / LEDGER).write_bytes(b"{}")
-    with pytest.raises(JournalError, match="this is no ledger"):
+    with pytest.raises(JournalError, match="this file is not a ledger"):
         train(scenario(clinic), folder=tmp_path / "one")
     (clinic / LEDGER).unlink()
     Ledger("of 0.2", path=clinic / LEDGER).spend("p0", Spent(0.1))
@@ -185,7 +185,7 @@ def test_no_other_ledger_takes_the_place_of_the_one_beside_the_data(clinic, tmp_
         for more in ({}, {"privacy": None}):
             with pytest.raises(
                 ConfigError,
-                match=r"these data have a ledger, .*clinic/ledger\.json; try: "
+                match=r"these data already have the ledger .*clinic/ledger\.json, .*; try: .*"
                 "leave",
             ) as caught:
                 train(scenario(clinic, **more), folder=tmp_path / "two", ledger=elsewhere)
@@ -215,14 +215,14 @@ def test_a_party_does_not_leave_the_ledger_of_its_folder_behind(clinic, tmp_path
             train(scenario(clinic, **more), folder=tmp_path / "run")
     set_budget(clinic / LEDGER, 1.5)
     for me in ("north", "south"):
-        with pytest.raises(ConfigError, match="give every party a folder of its own") as caught:
+        with pytest.raises(ConfigError, match="give every party its own folder") as caught:
             place_of(clinic, me)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+    with pytest.raises(ConfigError, match="give every party its own folder"):
         place_of(clinic, "south", tmp_path / "other.json")
     assert place_of(clinic, "south", clinic / LEDGER) == LEDGER, "knowingly"
     (clinic / LEDGER).unlink()
-    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+    with pytest.raises(ConfigError, match="give every party its own folder"):
         place_of(clinic, "south")
 
 
@@ -235,19 +235,19 @@ def test_neither_another_file_nor_another_name_is_a_new_budget_for_a_party(clini
     assert place_of(alone, "north") == LEDGER
     shutil.copy(clinic / "south.npz", alone)
     assert place_of(alone, "north") == LEDGER, "it names these data"
-    with pytest.raises(ConfigError, match="give every party a folder of its own"):
+    with pytest.raises(ConfigError, match="give every party its own folder"):
         place_of(alone, "south")
 
     pay(clinic, "north", f"north.{LEDGER}")
     (clinic / "north.npz").rename(clinic / "center.npz")
-    with pytest.raises(ConfigError, match=r"north\.ledger\.json is of a party that has no samples here") as caught:
+    with pytest.raises(ConfigError, match=r"north\.ledger\.json belongs to a party without samples here") as caught:
         place_of(clinic, "center")
     assert "\n" not in str(caught.value)
     (clinic / "center.npz").rename(clinic / "north.npz")
     for name in ("south", "west", "east"):
         (clinic / f"{name}.npz").unlink()
     assert place_of(clinic, "north") == f"north.{LEDGER}"
-    with pytest.raises(ConfigError, match="these data have a ledger"):
+    with pytest.raises(ConfigError, match="these data already have the ledger"):
         place_of(clinic, "north", tmp_path / "other.json")
     write_one(clinic / "north.npz", seed=5)
     assert place_of(clinic, "north") == f"north.{LEDGER}", "which asks whose the changed data are"
@@ -297,7 +297,7 @@ def test_a_run_without_noise_on_changed_data_is_asked_about_and_nothing_is_remem
     train(scenario(clinic), folder=tmp_path / "one")
     write(clinic, seed=1)
     before = (clinic / LEDGER).read_bytes(), (clinic / f"{LEDGER}.lock").read_bytes()
-    with pytest.raises(ConfigError, match=r"this is the ledger of data .*; try: --same-people") as told:
+    with pytest.raises(ConfigError, match=r"this ledger belongs to data .*; try: --same-people") as told:
         train(scenario(clinic, privacy=None), folder=tmp_path / "plain")
     assert "\n" not in str(told.value)
     assert told.value.code == "config"

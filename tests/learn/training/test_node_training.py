@@ -34,6 +34,7 @@ from tacit.learn.training.node_training import (
 )
 from tacit.learn.training.train import train
 from tacit.net.membership.roster import RosterFile
+from tacit.net.store.index import summarize_store
 from tacit.privacy import read_ledger
 
 TACIT = Path(sys.executable).with_name("tacit")
@@ -62,6 +63,20 @@ def together(made, wanted):
             pool.submit(lambda: asyncio.run(served(made, wanted.rounds)))
         runs = {name: pool.submit(take_part, wanted, path, name) for name in made.roster.names}
         return {name: run.result() for name, run in runs.items()}
+
+
+def test_rounds_of_a_party_are_kept_where_it_is_told(tmp_path):
+    """As in a container, where the folder of the roster is read-only."""
+    made, wanted = Made.of(tmp_path, "gossip", 3), scenario("gossip", 1)
+    path = written(made)
+    with ThreadPoolExecutor(3) as pool:
+        runs = [
+            pool.submit(take_part, wanted, path, name, folder=tmp_path / name / "run", journal=tmp_path / name / "kept")
+            for name in made.roster.names
+        ]
+        assert [len(run.result().history) for run in runs] == [1, 1, 1]
+    assert summarize_store(tmp_path / "p0" / "kept").party == "p0"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["p0", "p1", "p2"]
 
 
 @pytest.mark.parametrize(("protocol", "options"), [("secagg", {}), ("gossip", {}), ("pushsum", {"masked": True})])
@@ -98,7 +113,7 @@ def test_a_party_has_its_own_samples_in_a_folder(tmp_path):
         ]
         sizes = [run.result().parameters.size for run in runs]
     assert sizes == [18, 18, 18]
-    with pytest.raises(ConfigError, match="classes=1 cannot be: the largest label here is 1; try: give at least 2"):
+    with pytest.raises(ConfigError, match="classes=1 is too small: the largest label is 1; try: at least 2"):
         take_part(
             scenario("gossip", 2, data={"folder": str(tmp_path / "north"), "options": {"classes": 1}}), path, "north"
         )
@@ -118,7 +133,7 @@ def test_what_does_not_fit_is_said_at_once(more, words, tmp_path):
     path = written(Made.of(tmp_path, "gossip", 3))
     with pytest.raises(ConfigError, match=words):
         take_part(scenario("gossip") if not more else scenario(**{"protocol": "gossip"} | more), path, "p0")
-    with pytest.raises(ConfigError, match="p7 is no party of try, which has p0, p1, p2"):
+    with pytest.raises(ConfigError, match="p7 is not a party of try; the parties are p0, p1, p2"):
         take_part(scenario("gossip"), path, "p7")
 
 
@@ -152,7 +167,7 @@ def test_a_model_that_is_not_that_of_the_others_is_not_gone_on_with(tmp_path):
         checkpoint = tmp_path / f"{name}.run" / CHECKPOINT
         kept = msgspec.msgpack.decode(checkpoint.read_bytes())
         checkpoint.write_bytes(msgspec.msgpack.encode(kept | {"round": 0}))
-    with pytest.raises(Exception, match=r"p0 did not hear the average of round 1.*copy the checkpoint of a party"):
+    with pytest.raises(Exception, match=r"p0 lacks the average of round 1.*copy the checkpoint of a party"):
         take_part(wanted, tmp_path / "federation.toml", "p0")
 
 
@@ -163,7 +178,7 @@ def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
     for rounds, error in ((1, PeerFault(SERVER, Drop.SILENT)), (2, NotEnough("users", 2, 3))):
         learner.peer.rounds = rounds
         learner._record_failure(np.zeros(2, np.float32), None, error)
-    with pytest.raises(JournalError, match="did not hear the average"):
+    with pytest.raises(JournalError, match="lacks the average"):
         learner._adopt(np.ones(2, np.float32), 3)
     learner.number = 1
     learner._record_failure(np.zeros(2, np.float32), None, NotEnough("users", 2, 3))

@@ -223,7 +223,7 @@ class TestFolder:
         (tmp_path / LEDGER).write_bytes(ledger)
         key = (tmp_path / KEY).read_bytes()
         (tmp_path / KEY).unlink()
-        with pytest.raises(ConfigError, match="is gone, from which the noise"):
+        with pytest.raises(ConfigError, match="is missing: the noise"):
             train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / KEY).write_bytes(key)
         assert (tmp_path / CHECKPOINT).exists()
@@ -239,11 +239,11 @@ class TestFolder:
         train(self.scenario(), folder=tmp_path, on_round=keep)
         model, ledger = (tmp_path / MODEL).read_bytes(), (tmp_path / LEDGER).read_bytes()
         (tmp_path / CHECKPOINT).write_bytes(early[2])
-        with pytest.raises(ConfigError, match="is not the last one of this run, which is over"):
+        with pytest.raises(ConfigError, match="is not the last checkpoint of this finished run"):
             train(self.scenario(), folder=tmp_path, resume=True)
         for name, resume in ((CHECKPOINT, True), (SCENARIO, False)):
             (tmp_path / name).unlink()
-            with pytest.raises(ConfigError, match="is gone, from which the noise"):
+            with pytest.raises(ConfigError, match="is missing: the noise"):
                 train(self.scenario(), folder=tmp_path, resume=resume)
         assert (tmp_path / MODEL).read_bytes() == model
         assert (tmp_path / LEDGER).read_bytes() == ledger
@@ -261,7 +261,7 @@ class TestFolder:
             train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
-        with pytest.raises(JournalError, match="is gone, and rounds were paid for"):
+        with pytest.raises(JournalError, match="is missing, and rounds were charged to it"):
             train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / LEDGER).write_bytes(ledger)
         assert (

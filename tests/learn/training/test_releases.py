@@ -88,7 +88,7 @@ def test_a_run_with_another_model_is_another_run(mode, kill, tmp_path):
     kill(scenario(**mode), tmp_path, 1, model=module())
     for other in (module(0.5), torch.nn.Sequential(torch.nn.Flatten(1), torch.nn.Linear(64, 10, bias=False))):
         with pytest.raises(
-            JournalError, match=r"ledger of 'scenario .*, model .*, noise .*; try: begin a new run elsewhere"
+            JournalError, match=r"ledger of 'scenario .*, model .*, noise .*; try: begin a new run in another folder"
         ):
             train(scenario(**mode), folder=tmp_path, resume=True, model=other)
     assert spent(tmp_path) == 1

@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_scenario_or_version_or_that_was_changed_is_refu
     with pytest.raises(ConfigError, match="another scenario"):
         train(Scenario.of({"rounds": 2}), folder=tmp_path / "two", resume=True)
     (tmp_path / "one" / CHECKPOINT).write_bytes(written[:-1])
-    with pytest.raises(ConfigError, match="changed or cut short"):
+    with pytest.raises(ConfigError, match="changed or truncated"):
         train(Scenario.of({"rounds": 1}), folder=tmp_path / "one", resume=True)
     assert (tmp_path / "one" / SCENARIO).exists()
 

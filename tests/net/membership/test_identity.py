@@ -221,7 +221,7 @@ def test_what_is_not_ours_is_refused(file, monkeypatch):
         os.chown(file, 12345, -1)  # what root owns, everybody accepts
     else:
         monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    assert "belongs to somebody else" in refused(Credentials.load, file)
+    assert "belongs to another user" in refused(Credentials.load, file)
 
 
 def test_what_is_not_ours_to_read_is_refused(file, monkeypatch):
@@ -234,15 +234,15 @@ def test_what_is_not_ours_to_read_is_refused(file, monkeypatch):
 
 def test_what_is_no_file_is_refused(tmp_path):
     assert "tacit keygen" in refused(Credentials.load, tmp_path / "none.identity")
-    assert "is no file" in refused(Credentials.load, tmp_path)
+    assert "is not a file" in refused(Credentials.load, tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    assert "is no file" in refused(Credentials.load, tmp_path / "pipe")  # and nobody waits for what comes out of it
-    assert "is no file" in refused(Credentials.load, "/dev/zero")
+    assert "is not a file" in refused(Credentials.load, tmp_path / "pipe")  # and nobody waits for what comes out of it
+    assert "is not a file" in refused(Credentials.load, "/dev/zero")
     (tmp_path / "noise").write_bytes(b"\xff\xfe" * 50)
     (tmp_path / "long").write_bytes(b"#" * 200_000)
     for name in ("noise", "long"):
         (tmp_path / name).chmod(0o600)
-        assert "is no file that tacit keygen made" in refused(Credentials.load, tmp_path / name)
+        assert "is not a file that tacit keygen made" in refused(Credentials.load, tmp_path / name)
 
 
 @pytest.mark.parametrize("lines", range(6))
@@ -381,7 +381,7 @@ def test_a_private_key_in_the_place_of_a_public_one_is_noticed(card, field):
 
 def test_a_card_is_no_identity(card):
     card.chmod(0o600)
-    assert "is a card, which everybody may have" in refused(Credentials.load, card)
+    assert "is a card, which is public" in refused(Credentials.load, card)
 
 
 def test_an_unknown_key_is_told_with_its_line_and_the_nearest(card):

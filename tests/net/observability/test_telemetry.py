@@ -476,7 +476,7 @@ def test_slow_and_many_callers_do_not_disturb_a_node(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("address", ["", "here", "localhost:", "localhost:x", "localhost:70000", "::1:9464"])
 def test_what_is_no_place_for_metrics_is_said(address):
-    with pytest.raises(ConfigError, match="is no address for metrics; try: host:port, such as"):
+    with pytest.raises(ConfigError, match="is not an address for metrics; try: host:port, such as"):
         asyncio.run(MetricsEndpoint(str).start(address))
 
 

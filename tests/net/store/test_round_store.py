@@ -126,12 +126,12 @@ def test_an_ending_is_kept_until_the_next_round_has_begun_and_its_average_until_
 def test_a_number_is_begun_once(tmp_path):
     desk = begun(tmp_path / "p1")
     first = desk.journal
-    with pytest.raises(ConfigError, match="round 1 is under way; try: finish it, or give it up, before the next"):
+    with pytest.raises(ConfigError, match="round 1 is in progress; try: finish or abandon it before the next one"):
         desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
     desk.store.give_up(1, state_after(desk, 1))
-    with pytest.raises(ConfigError, match="round 1 is used up, for 1 was begun; try: begin a later one"):
+    with pytest.raises(ConfigError, match="round 1 cannot begin, because round 1 was begun; try: a later number"):
         desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
-    with pytest.raises(ConfigError, match="round 1 is not under way; 1 was begun last"):
+    with pytest.raises(ConfigError, match="round 1 is not in progress; the last round that was begun is 1"):
         desk.store.give_up(1, state_after(desk, 1))
     desk.store.close()
     again = sat(tmp_path / "p1")
@@ -152,9 +152,9 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
             store.record(record.read()[-1])
         store.load(desk.session)
         store.record(record.read()[-1])
-        with pytest.raises(ConfigError, match="does not follow the last of round 1"):
+        with pytest.raises(ConfigError, match="does not follow the last record of round 1"):
             store.record(record.read()[-1])
-        with pytest.raises(ConfigError, match="not how a round of p1 begins"):
+        with pytest.raises(ConfigError, match="a round of p1 cannot begin with this record"):
             store.begin(record.read()[-1], None, 3)
     with pytest.raises(ConfigError, match="was closed; try: open it again"):
         store.first_seen(bytes(32), "p2", b"1")
@@ -300,7 +300,7 @@ def test_one_process_at_a_time(tmp_path):
     child = multiprocessing.get_context("forkserver").Process(target=_open_and_wait, args=(tmp_path / "p1", there))
     child.start()
     number = here.recv()
-    with pytest.raises(ConfigError, match=f"is in use by process {number}; try: end that first"):
+    with pytest.raises(ConfigError, match=f"is in use by process {number}; try: stop that process first"):
         RoundStore(tmp_path / "p1", "p1", "test")
     os.kill(number, signal.SIGKILL)
     child.join()
@@ -322,7 +322,7 @@ def test_folders_of_others_are_refused(tmp_path):
     (tmp_path / "mine" / "thesis.tex").touch(mode=0o644)
     (tmp_path / "mine").chmod(0o755)
     for path in (tmp_path / "mine", tmp_path / "mine" / "thesis.tex"):
-        with pytest.raises(ConfigError, match="there already, and no folder of a party"):
+        with pytest.raises(ConfigError, match="exists and is not the folder of a party"):
             RoundStore(path, "p1", "test")
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755
 
@@ -380,7 +380,7 @@ def test_nothing_secret_is_left(tmp_path):
 
 def test_others_can_look_at_any_time(tmp_path):
     folder = tmp_path / "p1"
-    with pytest.raises(ConfigError, match="no folder of a party"):
+    with pytest.raises(ConfigError, match="is not the folder of a party"):
         summarize_store(folder)
     desk = sat(folder)
     assert (summarize_store(folder).number, summarize_store(folder).under_way, summarize_store(folder).ending) == (

@@ -10,7 +10,7 @@ from support.federations import Made
 from tacit.core.errors import TransportError
 from tacit.net.transport import connection_limits
 from tacit.net.transport.courier import CALLS, Courier
-from tacit.net.transport.framing import FrameHeader, RelayedFrame, join_frame
+from tacit.net.transport.framing import BytesFrame, FrameHeader, join_frame
 from tacit.net.transport.peer_link import SERVICE, PeerEndpoint, Tls
 
 PATIENCE = 20.0
@@ -113,7 +113,7 @@ def test_idle_calls_of_one_member_leave_the_others_served(method, tmp_path):
             for other in ("p2", "p3", "p4", "p5"):
                 assert await greet(there[other], "p0") == b"hello " + other.encode()
                 head = FrameHeader(other, "p0", 5)
-                assert await there[other].courier.links["p0"].deliver(RelayedFrame(memoryview(b"frame")), head, LONG)
+                assert await there[other].courier.links["p0"].deliver(BytesFrame(memoryview(b"frame")), head, LONG)
             held = [call for call in idle if not call.done()]
             refused = {await call.code() for call in idle if call.done()}
             for call in held:
@@ -248,7 +248,7 @@ def test_a_link_ends_also_when_its_peer_was_just_heard(turns, tmp_path):
     async def run():
         made = Made.of(tmp_path, "gossip", 2)
         link = Party(made, "p0", SOON).courier.links["p1"]  # nobody listens at its address
-        link.send(RelayedFrame(memoryview(b"frame")), 1, lambda: None)
+        link.send(BytesFrame(memoryview(b"frame")), 1, lambda: None)
         await until(lambda: link.retries)
         await asyncio.sleep(0)  # now it waits before it sends again
         link.retry_now()

@@ -295,7 +295,8 @@ def plan(
     pictures.check(picture)
     if parties < FEWEST:
         raise ConfigError(
-            f"PARTIES {parties}: a plan is for at least {FEWEST}, for of two that average each knows the other's vector"
+            f"PARTIES {parties}: a plan needs at least {FEWEST} parties: with two, each learns the other's "
+            "vector from the average"
         )
     check_at_least(1, coalition_size=coalition_size, rounds=rounds, entries=entries)
     with show_progress() as told:

@@ -89,10 +89,20 @@ COMMANDS = {
         MACHINES,
         "Run the server of a federation. It sums vectors, and sees no single one if they are masked.",
     ),
+    "relay": CommandEntry(
+        "cli.node_commands",
+        MACHINES,
+        "Pass sealed messages between parties of a federation that cannot dial each other. It can read none of them.",
+    ),
     "status": CommandEntry(
         "cli.node_commands",
         MACHINES,
         "Show whether a party is running, who is missing, and how its last round ended.",
+    ),
+    "doctor": CommandEntry(
+        "cli.doctor_command",
+        MACHINES,
+        "Check this machine and the paths to all peers before the first round. Exit code 1 if a check failed.",
     ),
     "ledger": CommandEntry(
         "cli.ledger_command",

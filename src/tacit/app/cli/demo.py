@@ -246,7 +246,7 @@ class DemoRecord:
         """Records the result of a round."""
         outcome = step.outcome
         if outcome is None:
-            raise ConfigError(f"too few were left in round {step.number}; try: let fewer crash")
+            raise ConfigError(f"too few parties were left in round {step.number}; try: let fewer crash")
         self.true.append({party: update.vector for party, update in step.updates.items()})
         self.seen.append(read_server_messages(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})

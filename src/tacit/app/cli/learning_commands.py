@@ -11,7 +11,7 @@ import typer
 
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import COMMANDS, LEARNING, MACHINES
-from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, open_many
+from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, ProxyAt, open_many
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -53,7 +53,7 @@ def going_on_by(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(f"what is over is kept; to go on, run: {command}") from None
+        raise Stopped(f"stopped; finished rounds are kept. To resume, run: {command}") from None
 
 
 Folder = Annotated[str | None, Choice(help="Where to write (default: a new folder in runs).")]
@@ -75,7 +75,7 @@ NewPeople = Annotated[
 
 def _read_people(same: bool, new: bool) -> People | None:
     if same and new:
-        raise ConfigError("--same-people and --new-people exclude each other; try: give one of the two")
+        raise ConfigError("--same-people and --new-people exclude each other; try: give only one")
     return "same" if same else "new" if new else None
 
 
@@ -175,6 +175,12 @@ class _StoppedSoftly(Exception):
     """A training party stops after a round because it was asked to."""
 
 
+Journal = Annotated[
+    str | None,
+    Choice(help="Where its rounds are kept (default: NAME.rounds beside the roster).", envvar="TACIT_JOURNAL"),
+]
+
+
 @machines.command(
     help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
@@ -190,7 +196,9 @@ def node(
     folder: Annotated[
         str | None, Choice(help="Where to write (default: NAME.run beside the roster).", envvar="TACIT_FOLDER")
     ] = None,
+    journal: Journal = None,
     metrics: MetricsAt = None,
+    proxy: ProxyAt = None,
     ledger: LedgerFile = None,
     same_people: SamePeople = False,
     new_people: NewPeople = False,
@@ -206,7 +214,9 @@ def node(
         federation: the roster.
         identity: the file with the party's keys.
         folder: where to write.
+        journal: where its rounds are kept.
         metrics: host:port to serve metrics at.
+        proxy: HTTP proxy to dial the others through.
         ledger: the file with what the party's data have spent.
         same_people: says that changed data are of the same people.
         new_people: says that all data are of new people.
@@ -222,7 +232,10 @@ def node(
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
     people = _read_people(same_people, new_people)
-    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics, "ledger": ledger}
+    places = {"federation": federation, "identity": identity, "folder": folder, "journal": journal}
+    given = places | {"metrics": metrics, "ledger": ledger}
+    if "@" not in (proxy or ""):  # or it has a password
+        given["proxy"] = proxy
     options = [
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
@@ -242,7 +255,9 @@ def node(
                 me,
                 identity=identity,
                 folder=folder,
+                journal=journal,
                 metrics=metrics,
+                proxy=proxy,
                 ledger=ledger,
                 people=people,
                 on_round=over,

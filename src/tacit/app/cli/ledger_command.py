@@ -39,7 +39,7 @@ def ledger(
     """Show the privacy budget of some data: what was spent, and what is left."""
     del verbose
     if delta is not None and budget is None:
-        raise ConfigError("--delta is that of a budget; try: give --budget too")
+        raise ConfigError("--delta belongs to a budget; try: give --budget too")
     state = read_ledger(path) if budget is None else set_budget(path, budget, delta)
     tables.show_result(as_json, _describe_ledger(state), _render_ledger(state))
 

@@ -1,4 +1,4 @@
-"""Commands of a running federation: `tacit serve`, `tacit status`."""
+"""Commands of a running federation: `tacit serve`, `tacit relay`, `tacit status`."""
 
 import asyncio
 import resource
@@ -22,6 +22,7 @@ from tacit.app.cli.options import AsJson, Choice, Verbose, examples, to_json
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import AdaptiveTable
 from tacit.core.average import Ending
+from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
 from tacit.net.observability.status import STATUS, PeerStatus, RoundSummary, Status
 from tacit.net.observability.telemetry import log_lines
@@ -29,6 +30,7 @@ from tacit.net.store.index import StoreSummary, summarize_store
 
 if TYPE_CHECKING:
     from tacit.api.join import Membership
+    from tacit.net.relay_node import RelayNode
 
 app = typer.Typer()
 
@@ -66,6 +68,15 @@ MetricsAt = Annotated[
         "--metrics",
         help="Address for metrics, /healthz and /readyz, such as localhost:9464.",
         envvar="TACIT_METRICS",
+    ),
+]
+
+ProxyAt = Annotated[
+    str | None,
+    Choice(
+        "--proxy",
+        envvar="TACIT_PROXY",
+        help="The HTTP proxy to dial the others through, such as http://proxy.hospital-a.example:3128.",
     ),
 ]
 
@@ -128,6 +139,67 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
             _echo("stopped; start it again to go on", err=True)
         else:
             await node.flush(seated.roster.deadlines.phase)
+    finally:
+        await node.close()
+
+
+@app.command(
+    help=COMMANDS["relay"].summary,
+    epilog=examples("tacit relay federation.toml --identity relay.identity"),
+    rich_help_panel=MACHINES,
+)
+def relay(
+    federation: File,
+    me: Annotated[str | None, Choice(help="Which relay this is (default: the only one on the roster).")] = None,
+    identity: Identity = None,
+    megabytes: Annotated[int, Choice(help="Longest message to pass on, in megabytes (default: 1024).", min=1)] = 1024,
+    log_json: LogJson = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Pass sealed messages between parties of a federation that cannot dial each other. It can read none of them.
+
+    Args:
+        federation: the roster.
+        me: the relay.
+        identity: the file with the relay's keys.
+        megabytes: the longest message to pass on.
+        log_json: logs as JSON.
+        as_json: prints the address as JSON.
+        verbose: prints tracebacks and details; read in `main`.
+    """
+    del verbose
+    from tacit.net.membership.identity import Credentials, file_stem
+    from tacit.net.membership.roster import RosterFile
+    from tacit.net.relay_node import RelayNode
+
+    open_many()
+    log_lines(as_json=log_json)
+    roster = RosterFile.load(federation)
+    names = [card.name for card in roster.relays]
+    if me is None and len(names) != 1:
+        which = f"there are several relays; try: --me with one of {', '.join(names)}"
+        none = "there is no relay on this roster; try: tacit roster add FILE CARD --relay"
+        raise ConfigError(f"{federation}: {which if names else none}")
+    name = me or names[0]
+    path = Path(federation).with_name(f"{file_stem(name)}.identity") if identity is None else identity
+    mine = Credentials.load(path)
+    if mine.name != name:
+        raise ConfigError(f"this is the identity of {mine.name}, not of {name}; try: give the file of {name}")
+    asyncio.run(_relay(RelayNode(roster, mine, megabytes * 1_000_000), as_json))
+
+
+async def _relay(node: "RelayNode", as_json: bool) -> None:
+    ended, address = asyncio.Event(), node.roster.address_of(node.me)
+    try:
+        await node.start()
+        if as_json:
+            _echo(msgspec.json.encode({"relay": node.me, "address": address}).decode())
+        _echo(f"relaying at {address}", err=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        await ended.wait()
+        _echo("stopped; start it again to go on", err=True)
     finally:
         await node.close()
 

@@ -20,7 +20,10 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.identity import Card, Credentials, file_stem
+from tacit.net.membership.passphrase import COMMAND, VARIABLE, choose_passphrase
+from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
+from tacit.net.membership.roster_signature import ALL_BUT_ONE
 from tacit.protocols import DEFAULT_PROTOCOL
 
 PORT = 7400
@@ -37,10 +40,25 @@ Address = Annotated[
     str | None,
     Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
 ]
+Encrypt = Annotated[
+    bool,
+    typer.Option(
+        "--encrypt", help=f"Encrypt the secret keys with a passphrase: asked for, or from {COMMAND} or {VARIABLE}."
+    ),
+]
+Outbound = Annotated[
+    bool, typer.Option("--outbound", help="No address: it only dials out, to the server or to a relay.")
+]
 Folder = Annotated[str, Choice(help="Where to write (default: here).")]
 Protocol = Annotated[
     str,
     Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE} (default: {DEFAULT_PROTOCOL}).", autocompletion=protocol_names),
+]
+Quorum = Annotated[
+    str,
+    Choice(
+        help=f"How many must sign the next revision: a number, {ALL_BUT_ONE}, all or none (default: {ALL_BUT_ONE})."
+    ),
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
@@ -54,6 +72,7 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
+    outbound: Outbound = False,
     federation: Annotated[
         str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
     ] = None,
@@ -61,6 +80,7 @@ def keygen(
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
     protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
+    encrypt: Encrypt = False,
     folder: Folder = ".",
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -70,11 +90,13 @@ def keygen(
     Args:
         name: the party.
         address: host and port where others reach it.
+        outbound: whether it only dials out.
         federation: name of a whole federation to make for trials.
         parties: name=host:port of each party of that federation.
         server: host:port of its server.
         protocol: its protocol.
         options: its settings, as NAME=VALUE.
+        encrypt: encrypts the secret keys with a passphrase.
         folder: where to write.
         as_json: prints the result as JSON.
         verbose: prints tracebacks and details; read in `main`.
@@ -85,28 +107,31 @@ def keygen(
     if federation is None:
         if parties or server is not None or options or protocol != DEFAULT_PROTOCOL:
             raise ConfigError("--parties, --server, --protocol and --set go with --federation")
-        _one(name or "", address, _folder(folder), as_json)
+        _one(name or "", _address(address, outbound), _folder(folder), as_json, encrypt=encrypt)
         return
-    if address is not None:
-        raise ConfigError("--address goes with one party; with --federation, give --parties name=host:port,…")
+    if address is not None or outbound:
+        option = "--outbound" if outbound else "--address"
+        raise ConfigError(f"{option} is for one party; with --federation, give --parties name=host:port,…")
     places = _places(parties)
     if server is not None:
         places.append((SERVER, server))
-    _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json)
+    _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json, encrypt=encrypt)
 
 
-def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
+def _one(name: Party, address: str, folder: Path, as_json: bool, *, encrypt: bool) -> None:
     mine = Credentials.generate(name, SystemEntropy())
-    made = mine.card(address or f"{socket.gethostname()}:{PORT}")
+    made = mine.card(address)
     stem = file_stem(name)
     identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
-    mine.create(identity)
+    if encrypt and identity.exists():  # before somebody types a passphrase
+        raise ConfigError(f"{identity} exists already, and keys are never overwritten; try: move it away first")
+    mine.create(identity, choose_passphrase(str(identity)) if encrypt else None)
     made.save(card)
     _say(
         {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
             f"{identity} contains the secret keys of {name}. Keep it on this machine.",
-            f"{card} is for the keeper of the roster. Others reach {name} at {made.address}.",
+            f"{card} is for the keeper of the roster. {_describe_place(made)}",
             *_compare(made),
         ],
         as_json,
@@ -120,6 +145,8 @@ def _all(
     settings: dict[str, Any],
     folder: Path,
     as_json: bool,
+    *,
+    encrypt: bool,
 ) -> None:
     entropy = SystemEntropy()
     keys: dict[Party, Credentials] = {}
@@ -133,16 +160,19 @@ def _all(
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    listed = RosterFile.new(federation, protocol, settings, entropy, cards)
+    listed = RosterFile.new(federation, protocol, settings, entropy, cards, ALL_BUT_ONE)
     listed.terms  # noqa: B018 (raises what keeps it from being run, before anything is written)
+    for mine in keys.values():
+        listed = listed.sign(mine)
     files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
     path = folder / ROSTER
     if there := [str(each) for each in (path, *files.values()) if each.exists()]:
         raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
     if len(set(files.values())) < len(files):
-        raise ConfigError("two of the parties would have files of the same name; try: call them something else")
+        raise ConfigError("the files of two parties would have the same name; try: other party names")
+    passphrase = choose_passphrase(f"the identities in {folder}") if encrypt else None
     for name, file in files.items():
-        keys[name].create(file)
+        keys[name].create(file, passphrase)
     listed.save(path)
     _say(
         {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
@@ -159,17 +189,18 @@ def _all(
 def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,
+    outbound: Outbound = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Make a new card for the same keys, for example with a new address."""
     del verbose
-    made = Credentials.load(identity).card(address or f"{socket.gethostname()}:{PORT}")
+    made = Credentials.load(identity).card(_address(address, outbound))
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
         {**_describe_card(made), "card": str(path)},
-        [f"{path} is for the keeper of the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
+        [f"{path} is for the keeper of the roster. {_describe_place(made)}", *_compare(made)],
         as_json,
     )
 
@@ -182,6 +213,7 @@ def new(
     name: Annotated[str, typer.Argument(help="The name of the federation.")],
     protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
+    quorum: Quorum = ALL_BUT_ONE,
     folder: Folder = ".",
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -191,19 +223,27 @@ def new(
     path = _folder(folder) / ROSTER
     if path.exists():
         raise ConfigError(f"{path} is there already; try: move it away first, or use another --folder")
-    made = RosterFile.new(name, protocol, settings_from(options or []), SystemEntropy())
+    settings = settings_from(options or [])
+    made = RosterFile.new(name, protocol, settings, SystemEntropy(), quorum=_parse_quorum(quorum))
     made.save(path)
     lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
     _say(_describe_roster(made, path), lines, as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
-def add(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
-    """Put a party, or the server, on a roster by its card."""
+def add(
+    file: File,
+    card: CardFile,
+    relay: Annotated[bool, typer.Option("--relay", help="It passes sealed messages on, and is no party.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Put a party, the server or a relay on a roster by its card."""
     del verbose
     given = Card.load(card)
-    after = RosterFile.draft(file).add_party(given, SystemEntropy())
-    _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
+    after = RosterFile.draft(file).add_party(given, SystemEntropy(), is_relay=relay)
+    role = " as a relay" if relay else ""
+    _change(after, file, [f"{given.name} is on the roster{role}.", *_compare(given)], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
@@ -227,7 +267,8 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbos
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
     after = listed.replace_card(given, SystemEntropy())
-    lines = [f"{given.name} has the same keys as before, and is now at {given.address}."]
+    place = f"is now at {given.address}" if given.address else "only dials out now"
+    lines = [f"{given.name} has the same keys as before, and {place}."]
     if given.fingerprint != listed.fingerprint_of(given.name):
         lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
     _change(after, file, lines, as_json)
@@ -238,6 +279,75 @@ def renew(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
     del verbose
     _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins.", *KEPT], as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster sign {ROSTER} --me hospital-a"))
+def sign(
+    file: File,
+    me: Annotated[
+        str | None, Choice(help="Who signs (default: everybody whose identity is beside the roster).")
+    ] = None,
+    identity: Annotated[
+        str | None, Choice(help="The file of its keys (default: NAME.identity beside the roster).")
+    ] = None,
+    folder: Annotated[
+        str | None, Choice(help="The folder of its rounds (default: NAME.rounds beside the roster).")
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Sign a revision of a roster, which accepts the first one. Compare the fingerprints before.
+
+    Args:
+        file: the roster.
+        me: the party that signs.
+        identity: the file with its keys.
+        folder: where it keeps its rounds.
+        as_json: prints the result as JSON.
+        verbose: prints tracebacks and details; read in `main`.
+    """
+    del verbose
+    path, listed = Path(file), RosterFile.load(file)
+    there = [name for name in listed.verify_keys if path.with_name(f"{file_stem(name)}.identity").exists()]
+    signing = there if me is None else [me]
+    if me is None and (identity is not None or folder is not None):
+        raise ConfigError("--identity and --folder go with one party; try: say which by --me NAME")
+    if not signing:
+        raise ConfigError(f"there is no identity beside {path}; try: give it by --me NAME --identity FILE")
+    for name in signing:
+        mine = Credentials.load(path.with_name(f"{file_stem(name)}.identity") if identity is None else identity)
+        if mine.name != name:
+            raise ConfigError(f"this is the identity of {mine.name}, not of {name}; try: give the path of {name}'s own")
+        rounds = path.with_name(f"{file_stem(name)}.rounds") if folder is None else Path(folder)
+        listed = RevisionGuard(rounds, name).sign(listed, mine)
+    listed.save(path)
+    lines = [
+        f"{', '.join(signing)} signed revision {listed.revision} of {listed.federation}.",
+        *_describe_signed(listed),
+    ]
+    _say(_describe_roster(listed, path), lines, as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster collect {ROSTER} from-a/{ROSTER} from-b/{ROSTER}"))
+def collect(
+    file: File,
+    copies: Annotated[list[str], typer.Argument(help="Copies of it, with signatures of others.")],
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Collect the signatures of copies of a roster."""
+    del verbose
+    listed = RosterFile.draft(file)
+    for each in copies:
+        copy = RosterFile.draft(each)
+        if copy.statement != listed.statement:
+            raise ConfigError(
+                f"{each} has another revision than {file} ({copy.revision}, and {listed.revision}), or was changed; "
+                f"try: have its sender sign a copy of this one"
+            )
+        listed = listed.with_signatures(one for one in copy.signatures if one.is_valid(listed.statement))
+    listed.save(Path(file))
+    _say(_describe_roster(listed, Path(file)), _describe_signed(listed), as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
@@ -251,7 +361,7 @@ def show(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
     tables.show_result(
         as_json,
         {**_describe_roster(listed, Path(file)), "audit": says},
-        tables.render_roster(listed, [*_missing(listed), *says]),
+        tables.render_roster(listed, [*_missing(listed), *says, *[each[:-1] for each in _describe_signed(listed)]]),
     )
 
 
@@ -267,7 +377,26 @@ def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> No
     path = Path(file)
     after.save(path)
     next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
+    if after.required_signatures and not _missing(after):
+        next_.append(f"Before that, those on it sign it: tacit roster sign {shlex.quote(path.name)} --me NAME")
     _say(_describe_roster(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
+
+
+def _describe_signed(listed: RosterFile) -> list[str]:
+    """Returns one sentence on who has signed a roster; none if signatures do not count."""
+    if not listed.required_signatures:
+        return []
+    signed = listed.signers(listed.verify_keys)
+    others = len({each.verify_key for each in listed.signatures if each.is_valid(listed.statement)}) - len(signed)
+    invalid = sum(not each.is_valid(listed.statement) for each in listed.signatures)
+    parts = [f"signed by {', '.join(signed) or 'nobody'}"]
+    if waits := [name for name in listed.verify_keys if name not in signed]:
+        parts.append(f"not by {', '.join(waits)}")
+    if others:
+        parts.append(f"and by {others} of an earlier roster")
+    if invalid:
+        parts.append(f"with {invalid} signatures of another content")
+    return [f"Revision {listed.revision} is {', '.join(parts)}; the next one needs {listed.required_signatures}."]
 
 
 def _missing(listed: RosterFile) -> list[str]:
@@ -312,12 +441,22 @@ def _describe_roster(listed: RosterFile, path: Path) -> dict[str, Any]:
         "deadlines": listed.deadlines,
         "nonce": listed.nonce,
         "parties": [_describe_card(card) for card in listed.parties],
+        "relays": [_describe_card(card) for card in listed.relays],
         "missing": listed.missing(),
+        "revision": listed.revision,
+        "quorum": listed.quorum,
+        "signed": listed.signers(listed.verify_keys),
     }
 
 
 def _compare(card: Card) -> list[str]:
     return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
+
+
+def _describe_place(card: Card) -> str:
+    if card.address:
+        return f"Others reach {card.name} at {card.address}."
+    return f"{card.name} only dials out, and needs no open port."
 
 
 # --- parsing of arguments ------------------------------------------------------------------------------------------
@@ -330,6 +469,17 @@ def _folder(given: str) -> Path:
     except OSError as error:
         raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
     return folder
+
+
+def _parse_quorum(given: str) -> int | str:
+    return int(given) if given.isdecimal() and given.isascii() else given
+
+
+def _address(given: str | None, outbound: bool) -> str:
+    """Returns the address for a card, empty for a party that only dials out."""
+    if outbound and given:
+        raise ConfigError("--outbound stands for no address; try: leave out --address, or --outbound")
+    return "" if outbound else given or f"{socket.gethostname()}:{PORT}"
 
 
 def _places(given: str) -> list[tuple[Party, str]]:

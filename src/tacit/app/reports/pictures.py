@@ -60,9 +60,9 @@ def check_file(option: str, path: str, endings: Sequence[str]) -> None:
     if Path(path).suffix.lower() not in endings:
         raise ConfigError(f"{option} {path}: the name must end in {' or '.join(endings)}")
     if not Path(path).resolve().parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {Path(path).resolve().parent}")
+        raise ConfigError(f"{option} {path}: folder not found: {Path(path).resolve().parent}")
     if Path(path).is_dir():
-        raise ConfigError(f"{option} {path}: that is a folder; try: give the name of a file")
+        raise ConfigError(f"{option} {path} is a folder; try: give the name of a file")
 
 
 def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | None = None) -> None:
@@ -325,7 +325,7 @@ def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path:
     """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
     ran = [each for each in found if each.history]
     if not ran:
-        raise ConfigError("every protocol was refused, so there is nothing to draw; try: leave --picture out")
+        raise ConfigError("every protocol was refused, so there is nothing to draw; try: leave out --picture")
     figure, (left, right) = drawing.figure(11, 5.6, 1, None, 2)
     numbers = all(each.history[-1].accuracy is None for each in ran)
     what = "root mean square error" if numbers else "test accuracy, mean over parties"
@@ -374,7 +374,7 @@ def _sum_sent(each: ComparisonResult) -> list[float]:
 def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
     if not drawn:
-        raise ConfigError("there is nothing to draw here; try: leave --picture out")
+        raise ConfigError("this attack has no picture; try: leave out --picture")
     rows = [-(-len(chart.lines) // _columns(chart.lines)) for chart in drawn]
     figure, panels = drawing.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):

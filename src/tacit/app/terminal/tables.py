@@ -320,11 +320,13 @@ def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
 def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:
     """Returns the parties of a federation, its settings, and the audit of these."""
     table = make_table("name", "address", "fingerprint")
-    for card in listed.parties:
+    for card in (*listed.parties, *listed.relays):
         digits = card.fingerprint.split()
         half = len(digits) // 2
         # `Text` is used, because names and addresses may contain brackets, which rich would interpret in strings.
-        table.add_row(Text(card.name), Text(card.address), f"{' '.join(digits[:half])}\n{' '.join(digits[half:])}")
+        name = Text(f"{card.name} (relay)" if card in listed.relays else card.name)
+        place = Text(card.address or "only dials out")
+        table.add_row(name, place, f"{' '.join(digits[:half])}\n{' '.join(digits[half:])}")
     settings = ", ".join(f"{name}={_default(value)}" for name, value in listed.settings.items())
     title = Text(f"{listed.federation}: {listed.protocol}{f' with {settings}' if settings else ''}\n")
     return Group(title, table, *[Text(f"\n{each[:1].upper()}{each[1:]}.") for each in audited])

@@ -32,7 +32,7 @@ def ui(
     del verbose
     root = Path(folder)
     if not root.is_dir():
-        raise ConfigError(f"{folder} is no folder; try: give one that has runs, or will have them")
+        raise ConfigError(f"{folder} is not a folder; try: give the folder with your runs")
     serve_page(root.resolve(), port, as_json)
 
 

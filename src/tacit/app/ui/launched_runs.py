@@ -42,7 +42,7 @@ class LaunchedRuns:
         scenario = await self._threads.run(check_text, text)
         # There is no await between this check and the count, so two requests cannot take the last slot.
         if len(self.list_running()) + self._starting >= MOST_RUNNING:
-            raise ConfigError(f"{MOST_RUNNING} runs are under way already; wait for one of them")
+            raise ConfigError(f"{MOST_RUNNING} runs are in progress; try: wait until one ends")
         self._starting += 1
         try:
             folder = await self._threads.run(create_run_folder, self._root, scenario, text)
@@ -102,7 +102,7 @@ def create_run_folder(root: Path, scenario: Scenario, text: str) -> Path:
         with suppress(FileExistsError):
             runs.mkdir()
         if not stat.S_ISDIR(runs.lstat().st_mode):
-            raise ConfigError(f"{RUNS} is a link, or no folder: what it leads to is not written to; move it away")
+            raise ConfigError(f"{RUNS} is a link or not a folder, so nothing is written there; try: move it away")
         for number in count(1):
             folder = runs / (name if number == 1 else f"{name}--{number}")
             try:

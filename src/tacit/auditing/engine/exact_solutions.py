@@ -46,17 +46,47 @@ def solve_exactly(forms: Sequence[Form], wanted: Sequence[Unknown]) -> dict[Unkn
         solution = system.solve(left, prime)
         if solution is None:
             continue  # the forms are not independent modulo this one
+        if used == goal:
+            goal *= 2
+            for unknown, values, checks in zip(left, residues, solution, strict=True):
+                factors = _fractions(values, product, checks, prime)
+                if factors is not None and _is_alone(combine_forms(forms, factors), unknown):
+                    found[unknown] = factors
+            kept = [place for place, unknown in enumerate(left) if unknown not in found]
+            left = [left[place] for place in kept]
+            residues, solution = ([each[place] for place in kept] for each in (residues, solution))
         residues = _lift(residues, product, solution, prime)
         product, used = product * prime, used + 1
-        if used < goal:
-            continue
-        goal *= 2
-        for unknown, values in zip(left, residues, strict=True):
-            factors = {place: rational(value, product) for place, value in enumerate(values) if value}
-            if combine_forms(forms, factors).terms == {unknown: 1}:
-                found[unknown] = factors
-        residues = [values for unknown, values in zip(left, residues, strict=True) if unknown not in found]
-        left = [unknown for unknown in left if unknown not in found]
+    return found
+
+
+def _is_alone(form: Form, unknown: Unknown) -> bool:
+    """Says whether a form is one unknown, with factor 1."""
+    return form.numbers == {unknown: form.below}
+
+
+def _fractions(values: Sequence[int], product: int, checks: Sequence[int], prime: int) -> dict[int, Fraction] | None:
+    """Returns the fractions with some residues, by place; None if one of them has another residue modulo one more
+    prime.
+
+    As long as there are too few primes, the first fraction has another residue, and the others need not be computed.
+    """
+    found: dict[int, Fraction] = {}
+    below, most = 1, math.isqrt(product // 2)
+    for place, (value, check) in enumerate(zip(values, checks, strict=True)):
+        # Fractions of one solution often have the same denominator. At most one fraction has parts up to `most`.
+        number = value * below % product
+        number -= product if 2 * number > product else 0
+        if abs(number) <= most:
+            factor = Fraction(number, below)
+        else:
+            factor = rational(value, product)
+            common = math.lcm(below, factor.denominator)
+            below = common if common <= most else below
+        if (factor.numerator - check * factor.denominator) % prime:
+            return None
+        if factor:
+            found[place] = factor
     return found
 
 

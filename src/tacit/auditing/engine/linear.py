@@ -38,6 +38,8 @@ SMALL_PRIME = _drawn_prime(31)
 """Prime that is so small that the product of two residues fits into a machine word."""
 PRIME = _drawn_prime(62)
 """Prime that is so large that a factor vanishes modulo it with negligible probability."""
+MOST_PRODUCTS = 2**18
+"""Number of entries of rows that are multiplied at once."""
 MOST_SUPPORTS = 5_000
 """The largest number of sets of unknowns that are tried in the search for the smallest support."""
 
@@ -184,8 +186,7 @@ class Echelon:
         rest = row.astype(np.int64) % SMALL_PRIME
         # Every row is zero in the others' leading columns, so all of them can be subtracted at once.
         factors = rest[self._columns[:rank]]
-        hit = factors.nonzero()[0]
-        if len(hit):
+        for hit in self._blocks(factors.nonzero()[0]):
             rest = (rest - (factors[hit, None] * self.rows[hit] % SMALL_PRIME).sum(axis=0)) % SMALL_PRIME
         found = rest.nonzero()[0]
         if not len(found):
@@ -194,14 +195,18 @@ class Echelon:
         if rest[lead] != 1:
             rest = rest * pow(int(rest[lead]), -1, SMALL_PRIME) % SMALL_PRIME
         factors = self.rows[:rank, lead]
-        touched = factors.nonzero()[0]
-        if len(touched):
+        for touched in self._blocks(factors.nonzero()[0]):
             self.rows[touched] = (self.rows[touched] - factors[touched, None] * rest) % SMALL_PRIME
         self.rows[rank] = rest
         self._columns[rank] = lead
         self.leads.append(lead)
         self.used.append(number)
         return True
+
+    def _blocks(self, rows: NDArray[np.intp]) -> Iterable[NDArray[np.intp]]:
+        """Returns some rows in blocks, so that products of wide rows do not take much memory."""
+        size = max(1, MOST_PRODUCTS // max(1, self.rows.shape[1]))
+        return (rows[start : start + size] for start in range(0, len(rows), size))
 
     @property
     def matrix(self) -> NDArray[np.int64]:
@@ -245,7 +250,7 @@ def _project_rows(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
     spoken = unknowns[place[unknowns] >= 0]
     others = len(unknowns) - len(spoken)
     echelon = Echelon(len(unknowns), rows.count)
-    for row in rows.matrix(np.concatenate((unknowns[place[unknowns] < 0], spoken)), factors):
+    for row in rows.dense(np.concatenate((unknowns[place[unknowns] < 0], spoken)), factors):
         echelon.take(row)
     led = [number for number, lead in enumerate(echelon.leads) if lead >= others]
     basis = np.zeros((len(led), width), dtype=np.int64)

@@ -22,8 +22,8 @@ def check_masks(protocol: Protocol, coalition: Sequence[Party], view: View) -> N
     """Raises NotAuditable if masks of a protocol that is not shipped hide less modulo 2^k than over the fractions."""
     if not is_shipped(protocol) and not hides_last_bits(view):
         raise NotAuditable(
-            f"{protocol.name} cannot be audited: in what {list_names(coalition)} sees, masks cancel modulo a power "
-            f"of two and not otherwise, so that they do not hide last bits; try: use every mask in one sum and one "
+            f"{protocol.name} cannot be audited: in what {list_names(coalition)} sees, masks cancel modulo a "
+            "power of two, so they do not hide the last bits; try: use every mask in one sum and one "
             f"difference at most"
         )
 

@@ -124,7 +124,7 @@ class RehearsedRun:
         if checked and (len(self.names) <= MOST_CHECKED or not is_shipped(scope.protocol)):
             self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
             if [each.summed for each in self.sets[: len(first.contributors)]] != first.contributors:
-                raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")
+                raise ConfigError(f"{scope.protocol.name} chose other parties in the executed round than in its trace")
 
     def agrees(self, members: Sequence[Party]) -> bool:
         """Says whether members learnt no more than the rehearsal says in the first rounds, as far as these were run in

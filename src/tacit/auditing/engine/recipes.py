@@ -84,8 +84,8 @@ class Recipe:
             return self._combine(replay)
         except LookupError as error:
             raise ConfigError(
-                "the transcripts do not have the messages that the recipe uses; pass those of a run with the settings, "
-                "faults and seed of the audit"
+                "the transcripts do not have the messages that the recipe uses; try: pass those of a run "
+                "with the settings, faults and seed of the audit"
             ) from error
 
     def _combine(self, replay: "Replay") -> NDArray[np.float64]:
@@ -146,7 +146,7 @@ def announced_sum(transcript: Transcript, listener: Party) -> Vector:
         if kind is not None and isinstance(message, kind):
             vector: memoryview = getattr(message, "vector")  # noqa: B009 (the field that `Choice` names)
             return transcript.ring().unpack(vector)
-    raise ConfigError("no sum was announced in a round that the recipe uses")
+    raise ConfigError("the recipe uses a round in which no sum was announced")
 
 
 def check_transcripts(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
@@ -225,7 +225,7 @@ class Replay:
 
     def data(self, token: bytes) -> bytes:
         """Returns the real bytes at the place where a token was found."""
-        found = self.view.found[token]
+        found = self.view.place_of(token)
         if found.box is None:
             round_, number = found.path
             return bytes(self.transcripts[round_ - 1].passed[number].envelope.sealed)
@@ -236,10 +236,13 @@ class Replay:
         box = found.box or b""
         meaning = self.view.world.meaning(box)
         if not isinstance(meaning, Sealed):
-            raise ConfigError("the view and the transcript are not of the same run")
+            raise ConfigError(
+                "the recipe refers to a sealed message that this run does not have; try: use the transcripts "
+                "of the audited run"
+            )
         context = self.here(meaning.context)
-        if self.view.found[box].box is None:
-            round_, number = self.view.found[box].path
+        if (outer := self.view.place_of(box)).box is None:
+            round_, number = outer.path
             context = msgspec.msgpack.encode(self.transcripts[round_ - 1].passed[number].envelope.address)
         return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
 
@@ -272,16 +275,16 @@ class Replay:
         if isinstance(how, OpenLink):
             address = self.transcripts[how.round - 1].passed[how.number].envelope.address
             return self.keys(address.sender).channel(address.to, address.session)
-        raise ConfigError("the view does not say how a key came to be known")
+        raise ConfigError("the view has no message that reveals a key that the recipe needs")
 
     def public(self, token: bytes) -> bytes:
         """Returns the real public key that a token stands for: from the roster, from a message, or from the coalition's
         own key."""
-        if token in self.view.found:
+        if self.view.locate(token) is not None:
             return self.data(token)
         meaning = self.view.world.meaning(token)
         if not isinstance(meaning, Public):
-            raise ConfigError("the view uses a public key that was never shown")
+            raise ConfigError("the recipe uses a public key that the coalition never received")
         for party, member in self.agreement.roster.items():
             if self.view.world.identity(party) == meaning.of:
                 return member.channel_key

@@ -6,6 +6,7 @@ assembled from these converted forms.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -145,12 +146,27 @@ class Rows:
         """Returns the rows as a matrix with a column for each given unknown, from the values of terms; others are left
         out."""
         matrix = np.zeros((self.count, len(columns)), dtype=values.dtype)
-        if len(columns):
-            order = np.argsort(columns)
-            found = order[np.minimum(np.searchsorted(columns, self.column, sorter=order), len(columns) - 1)]
-            here = columns[found] == self.column
-            matrix[self.row[here], found[here]] = values[self.place[here]]
+        found, here = self._find(columns)
+        matrix[self.row[here], found[here]] = values[self.place[here]]
         return matrix
+
+    def dense(self, columns: Ints, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Yields the rows of the same matrix, which may be too large to keep."""
+        found, here = self._find(columns)
+        order = np.flatnonzero(here)[np.argsort(self.row[here], kind="stable")]
+        bounds = np.searchsorted(self.row[order], np.arange(self.count + 1))
+        for start, stop in pairwise(bounds.tolist()):
+            row = np.zeros(len(columns), dtype=values.dtype)
+            row[found[order[start:stop]]] = values[self.place[order[start:stop]]]
+            yield row
+
+    def _find(self, columns: Ints) -> tuple[Ints, Bools]:
+        """Returns for each term the place of its unknown among the given ones, and whether it is one of them."""
+        if not len(columns):
+            return np.zeros(len(self.column), dtype=np.int64), np.zeros(len(self.column), dtype=np.bool_)
+        order = np.argsort(columns)
+        found = order[np.minimum(np.searchsorted(columns, self.column, sorter=order), len(columns) - 1)]
+        return found, columns[found] == self.column
 
     def useful(self, wanted: Bools) -> Ints:
         """Returns the rows, without those that contain an unwanted unknown of no other row: they determine nothing."""

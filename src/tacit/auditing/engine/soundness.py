@@ -133,7 +133,7 @@ class Guard:
             affordable = MOST_WORK // max(1, scope.terms.work * rounds)
             self.entries = max(self.entries, min(LONG_ENTRIES, affordable))
         self.simulation = SymbolicSimulation(
-            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value
+            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value, logged=True
         )
         self.agreement, self.world, self.table = (
             self.simulation.agreement,
@@ -310,7 +310,7 @@ class Guard:
             return twin(self.scope, agreement or self.agreement, updates, keys)
         except Exception as error:
             name = self.scope.protocol.name
-            raise NotAuditable(f"{name} fails on numbers, and not on symbols: {error!r}{culprit(error)}") from error
+            raise NotAuditable(f"{name} works on symbols and fails on numbers: {error!r}{culprit(error)}") from error
 
 
 def _peel_sums(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], list[Mapping[Unknown, Any]]]:

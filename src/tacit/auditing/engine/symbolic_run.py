@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any
 
@@ -160,7 +160,8 @@ class Knowledge:
                 )
         if missing := [victim for victim in self.exact if victim not in pieces]:
             raise NotLinear(
-                f"{', '.join(missing)} would be exposed, but by fractions with more digits than the audit follows"
+                f"{', '.join(missing)} would be exposed, but the recipe needs fractions with more digits than "
+                "the audit computes"
             )
         victims = sorted(pieces, key=self.run.names.index)
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
@@ -188,6 +189,19 @@ def _kind(unknown: Unknown) -> int:
     return KINDS.index(unknown[0]) if unknown[0] in KINDS else len(KINDS)
 
 
+def _value_in(brought: Sequence[Mapping[Party, NDArray[np.float64]]], entries: int, unknown: Unknown) -> float:
+    """Returns the value of an input's entry, given the vectors of each round."""
+    _, owner, entry = unknown
+    party, number = owner if isinstance(owner, tuple) else (owner, 1)
+    return float(brought[number - 1][party][entry]) if entry < entries else 1.0
+
+
+def _number_owner(numbers: dict[Any, int], unknown: Unknown) -> int:
+    """Returns a number for the owner of an unknown: a party, or a seed for masks. Everybody knows the constant."""
+    owner = unknown[1] if unknown[0] == "mask" else unknown if unknown == ONE else owner_of(unknown)
+    return numbers.setdefault(owner, len(numbers))
+
+
 class SymbolicRun:
     """Some rounds on unknowns and, to prove recipes, the same rounds on numbers."""
 
@@ -200,8 +214,10 @@ class SymbolicRun:
         # one.
         self.entries = max(entries, 2)
         self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
+        # Nothing that a run holds refers back to it, so its memory is free as soon as it is no longer needed.
+        value = partial(_value_in, self.brought, self.entries)
         self.simulation = SymbolicSimulation(
-            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value, scope.stand_ins
+            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, value, scope.stand_ins
         )
         self.envelopes: dict[Number, Envelope] = {}
         self._taken: dict[Party, list[Number]] = defaultdict(list)
@@ -216,6 +232,7 @@ class SymbolicRun:
         """The numbers of all unknowns that any party saw."""
         self._written: dict[bytes, tuple[Vector, list[Written]]] = {}
         self._owners: dict[Any, int] = {}
+        self._number_owner = partial(_number_owner, self._owners)
         self._real: list[Transcript] | None = None
         self._run()
         if entries == 1 and self.simulation.is_aligned:
@@ -232,12 +249,6 @@ class SymbolicRun:
             places = SeededEntropy("positions", scope.seed).sample(range(length), min(count, length))
             return {party: np.asarray(scope.vectors[party], dtype=np.float64)[places] for party in self.names}
         return proof_vectors(self.names, 1 if scope.static else number, count, scope.proof_size)
-
-    def _value(self, unknown: Unknown) -> float:
-        """Returns the value of an input's entry."""
-        _, owner, entry = unknown
-        party, number = owner if isinstance(owner, tuple) else (owner, 1)
-        return float(self.brought[number - 1][party][entry]) if entry < self.entries else 1.0
 
     def _run(self) -> None:
         with paused_collection():
@@ -266,6 +277,7 @@ class SymbolicRun:
             for party, round_ in played.rounds.items():
                 if isinstance(round_.suite.entropy, SymbolicEntropy):
                     self._factors[party] += round_.suite.entropy.factors
+        self.simulation.last = None  # It refers back to the simulation.
 
     @property
     def aborted(self) -> TacitError | None:
@@ -320,15 +332,10 @@ class SymbolicRun:
 
     def hidden(self, members: Collection[Party], seeds: Collection[bytes]) -> NDArray[np.bool_]:
         """Returns for each unknown whether it belongs to no member and is no mask from one of the given seeds."""
-        owner = self.columns.evaluate(self._owner)
+        owner = self.columns.evaluate(self._number_owner)
         known = np.zeros(len(self._owners), dtype=np.bool_)
         known[[self._owners[each] for each in (ONE, *members, *seeds) if each in self._owners]] = True
         return ~known[owner]
-
-    def _owner(self, unknown: Unknown) -> int:
-        """Returns a number for the owner of an unknown: a party, or a seed for masks. Everybody knows the constant."""
-        owner = unknown[1] if unknown[0] == "mask" else unknown if unknown == ONE else owner_of(unknown)
-        return self._owners.setdefault(owner, len(self._owners))
 
     def knowledge(self, coalition: Collection[Party], rounds: int) -> Knowledge:
         """Returns what a coalition knows after some rounds."""

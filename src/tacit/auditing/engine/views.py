@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from tacit.auditing.symbolic.forms import INPUT, PLAIN, Form, rename_entries
-from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed, World
+from tacit.auditing.symbolic.suite import SECRETS, Agreed, KeyShare, Made, Public, Sealed, World
 from tacit.core.errors import NotLinear
 from tacit.core.messages import Address, Envelope
 from tacit.core.suite import Party, Vector
@@ -121,13 +121,15 @@ class View:
         self.world, self.session, self.coalition = world, session, list(coalition)
         self.seen: dict[Number, Envelope] = {}
         self.how: dict[bytes, Provenance] = {}
-        self.found: dict[bytes, Location] = {}
         self.packed: dict[bytes, KnownVector] = {}
         """Every known vector, by the token of its packed bytes or of its mask's seed."""
         self.shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
         """The known shares of each secret."""
-        self.locked: dict[bytes, list[bytes]] = defaultdict(list)
-        """Sealed boxes that were seen, by the key that opens them."""
+        self.locked: dict[bytes, list[Sealed]] = defaultdict(list)
+        """Sealed boxes that were seen and cannot be opened so far, by the key that opens them."""
+        self.opened: dict[Sealed, None] = {}
+        """The boxes that were opened, in this order."""
+        self._places: dict[bytes, Location] = {}
         self._fresh: list[bytes] = []
         for view in views:
             self._join(view)
@@ -138,10 +140,10 @@ class View:
                     self._learn(token, OwnSecret(party, meaning.round, meaning.number))
         self.seen |= seen
         for number, envelope in seen.items():
-            meaning = world.meaning(bytes(envelope.sealed))
-            if number in unsealed and isinstance(meaning, Sealed):
+            data = bytes(envelope.sealed)
+            if number in unsealed and isinstance(meaning := world.meaning(data), Sealed):
                 self._learn(meaning.key, OpenLink(*number))
-            self._see(bytes(envelope.sealed), Location(None, number))
+            self._see(data)
         self._close()
 
     def _join(self, view: "View") -> None:
@@ -149,13 +151,15 @@ class View:
         self.coalition += view.coalition
         self.seen |= view.seen
         self.how = view.how | self.how
-        self.found = view.found | self.found
+        self.opened |= view.opened
         self.packed = view.packed | self.packed
         for key, boxes in view.locked.items():
             self.locked[key] += boxes
         for secret, held in view.shares.items():
             self.shares[secret] |= held
-            self._put_together(secret)
+            share = self.world.meaning(next(iter(held.values())))
+            if isinstance(share, KeyShare):
+                self._put_together(share)
         for key in [key for key in self.locked if key in self.how]:
             for box in self.locked.pop(key):
                 self._read(box)
@@ -170,11 +174,45 @@ class View:
         """Returns every known form, entry by entry of all vectors."""
         return [form for known in self.vectors for form in known.vector]
 
+    def locate(self, token: bytes) -> Location | None:
+        """Returns the place at which a token was first seen; None if it was not seen.
+
+        Few tokens are ever located, so places are searched for and not recorded.
+        """
+        if token not in self._places:
+            found = self._search(token)
+            if found is None:
+                return None
+            self._places[token] = found
+        return self._places[token]
+
+    def _search(self, token: bytes) -> Location | None:
+        if token in self._envelopes:
+            return Location(None, self._envelopes[token])
+        for box in self.opened:
+            if token in box.plaintext:
+                for path, data in contents(self.world, box.plaintext):
+                    if data == token:
+                        return Location(self.world.box(*box), path)
+        return None
+
+    @cached_property
+    def _envelopes(self) -> dict[bytes, Number]:
+        """The first envelope with each content."""
+        return {bytes(envelope.sealed): number for number, envelope in reversed(self.seen.items())}
+
+    def place_of(self, token: bytes) -> Location:
+        """Returns the place at which a token was first seen; raises LookupError if it was not seen."""
+        found = self.locate(token)
+        if found is None:
+            raise LookupError("the view did not see this token")
+        return found
+
     def address_of(self, token: bytes) -> Address:
         """Returns the address of the envelope that carried a token, also if the token was in nested boxes."""
-        found = self.found[token]
+        found = self.place_of(token)
         while found.box is not None:
-            found = self.found[found.box]
+            found = self.place_of(found.box)
         return self.seen[found.path].address  # The path of an envelope is its number.
 
     def owners(self, agreed: Agreed) -> list[Party]:
@@ -184,13 +222,12 @@ class View:
         return [key.by for key in keys if isinstance(key, Made)]
 
     def _close(self) -> None:
-        agreements = self.world.agreements()
         while self._fresh:
             token = self._fresh.pop()
             if token in self.world.masked:
                 self.packed[token] = KnownVector(self.world.mask(token), token, is_mask=True)
             # One private key is enough: public keys are public, so the other one counts as seen.
-            for public, agreed in agreements.get(token, ()):
+            for public, agreed in self.world.agreements(token):
                 self._learn(agreed, FromKeys(token, public))
             for box in self.locked.pop(token, ()):
                 self._read(box)
@@ -200,41 +237,36 @@ class View:
             self.how[token] = how
             self._fresh.append(token)
 
-    def _see(self, data: bytes, found: Location) -> None:
-        if data in self.found:
-            return
-        self.found[data] = found
+    def _see(self, data: bytes) -> None:
+        """Derives what follows from a byte string that was sent in clear, or was in an opened box."""
         meaning = self.world.meaning(data)
         if meaning is None:
-            vector = self.world.vector_of(data)
-            if vector is not None:
+            if data not in self.packed and (vector := self.world.vector_of(data)) is not None:
                 self.packed[data] = KnownVector(vector, data, is_mask=False)
         elif isinstance(meaning, Sealed):
             if meaning.key in self.how:
-                self._read(data)
+                self._read(meaning)
             else:
-                self.locked[meaning.key].append(data)
+                self.locked[meaning.key].append(meaning)
         elif isinstance(meaning, KeyShare):
-            self.shares[meaning.secret][meaning.holder] = data
-            self._put_together(meaning.secret)
-        elif isinstance(meaning, Made | Agreed):
+            if meaning.secret not in self.how:
+                self.shares[meaning.secret][meaning.holder] = data
+                self._put_together(meaning)
+        elif isinstance(meaning, SECRETS):
             self._learn(data, InClear())
 
-    def _put_together(self, secret: bytes) -> None:
-        held = self.shares[secret]
-        meaning = self.world.meaning(next(iter(held.values())))
-        if isinstance(meaning, KeyShare) and len(held) >= meaning.threshold:
-            self._learn(secret, FromShares(tuple(held.values())))
+    def _put_together(self, share: KeyShare) -> None:
+        """Derives the secret that a share belongs to, if enough of its shares are known."""
+        held = self.shares[share.secret]
+        if len(held) >= share.threshold:
+            self._learn(share.secret, FromShares(tuple(held.values())))
 
-    def _read(self, box: bytes) -> None:
-        meaning = self.world.meaning(box)
-        if box not in self.world.contents and isinstance(meaning, Sealed):
-            self.world.contents[box] = [
-                (path, data) for path, data in contents(self.world, meaning.plaintext) if self.world.knows(data)
-            ]
-        for path, data in self.world.contents[box]:
-            if data not in self.found:
-                self._see(data, Location(box, path))
+    def _read(self, box: Sealed) -> None:
+        """Opens a box, once."""
+        if box not in self.opened:
+            self.opened[box] = None
+            for data in list_contents(self.world, box.plaintext):
+                self._see(data)
 
 
 def _resolve_vectors(
@@ -276,16 +308,58 @@ def _resolve_vectors(
 # --- contents of a box ---------------------------------------------------------------------------------------------
 
 
+def list_contents(world: World, plaintext: bytes) -> list[bytes]:
+    """Returns every byte string in a box, in the order of `contents`, without paths."""
+    found: list[bytes] = []
+    try:
+        _collect(_decode_box(world, plaintext), found)
+    except NotAMessage:
+        return [plaintext]
+    return found
+
+
 def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
     """Yields every byte string in a box with its path: the fields of a message, or the whole content if it is no
     message."""
-    if not world.knows(plaintext):
-        try:
-            yield from byte_strings(msgspec.msgpack.decode(plaintext))
-            return
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-    yield (WholeVector(),), plaintext
+    try:
+        value = _decode_box(world, plaintext)
+    except NotAMessage:
+        yield (WholeVector(),), plaintext
+    else:
+        yield from byte_strings(value)
+
+
+class NotAMessage(Exception):
+    """The content of a box is a token, a packed vector, or bytes that no codec wrote."""
+
+
+def _decode_box(world: World, plaintext: bytes) -> Any:
+    """Returns the decoded message in a box; raises NotAMessage if the content is none."""
+    if world.knows(plaintext):
+        raise NotAMessage
+    try:
+        return msgspec.msgpack.decode(plaintext)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise NotAMessage from None
+
+
+def _collect(value: Any, found: list[bytes]) -> None:
+    """Appends every byte string in a decoded message, in the order of `byte_strings`."""
+    if isinstance(value, bytes):
+        found.append(value)
+    elif isinstance(value, msgspec.msgpack.Ext):
+        found.append(bytes(value.data))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str | int):
+                _collect(key, found)
+            _collect(item, found)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            if type(item) is bytes:
+                found.append(item)
+            else:
+                _collect(item, found)
 
 
 def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:

@@ -280,7 +280,7 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
 
 
 def summarize_exposure(reports: Sequence[Report]) -> str:
-    """Returns in a few words which parties the worst coalition exposes, with the worst seed that was tried."""
+    """Returns in a few words how many parties the worst coalition exposes, and who is in it, for the worst seed."""
     worst = max(reports, key=lambda report: len(report.worst.victims))
     if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)

@@ -128,11 +128,13 @@ def coalitions_in_question(
     Raises ConfigError if there is no coalition of that size, or if both arguments are given.
     """
     if coalition is not None and size is not None:
-        raise ConfigError("coalition names one, and coalition_size is for all of a size; try: give one of the two")
+        raise ConfigError("coalition and coalition_size exclude each other; try: give only one")
     if coalition is not None:
         return [resolve_members(coalition, parties)]
     if size is not None and (not is_count(size) or size >= len(parties)):
-        raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: somebody must be left")
+        raise ConfigError(
+            f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: at least one party must be outside"
+        )
     return list(list_coalitions(protocol, parties, 1 if size is None else size))
 
 

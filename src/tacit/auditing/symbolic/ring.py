@@ -49,7 +49,7 @@ class FormTable:
         if which in self._packed:
             data = self._packed[which]
             if not all(same_terms(kept, form) for kept, form in zip(self._vectors[data], vector, strict=True)):
-                raise ConfigError(f"a round said something else the second time: {which}")
+                raise ConfigError(f"a repeated round sent other messages: {which}")
             return data
         numbers = range(self._next, self._next + len(vector))
         self._next = numbers.stop
@@ -148,7 +148,7 @@ class SymbolicRing(Ring):
         is public: that many times the constant `ONE`.
         """
         if update.vector.shape != (self.entries,):
-            raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
+            raise ConfigError(f"expected a vector of {self.entries} symbols, not one of shape {update.vector.shape}")
         weight: object = update.weight
         encoded = self.zeros()
         encoded[: self.entries] = self.values(self.apply_weight(update.vector, weight))

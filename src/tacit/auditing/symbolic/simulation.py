@@ -69,15 +69,20 @@ class SymbolicSimulation(Simulation):
         faults: Sequence[Fault] = (),
         value: Value | None = None,
         stand_ins: Mapping[Party, Role] | None = None,
+        *,
+        logged: bool = False,
     ) -> None:
-        """Sets up a run. `value` returns the value of an input's unknown, for choices that depend on it."""
+        """Sets up a run. `value` returns the value of an input's unknown, for choices that depend on it.
+
+        With `logged`, the calls of parties to their suites are logged.
+        """
         everyone = protocol.everyone(terms.parties)
         # Symbols have no keys. The session is still that of the run on numbers with this seed, so that whatever is
         # derived from it, such as a sparse graph, is the same in both.
         roster = Roster(Identity.generate(party, entropy_for(seed, f"identity {party}")).member() for party in everyone)
         agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
         table = FormTable()
-        self.table, self.world = table, World(table.read_vector, table.weights)
+        self.table, self.world = table, World(table.read_vector, table.weights, logged=logged)
         roles = stand_ins or {}
         participants = {
             party: SymbolicParticipant(agreement, party, self.world, table, value, roles.get(party))

@@ -132,7 +132,7 @@ def trial(path: str | Path, protocol: str, parties: int, **settings: Any) -> Pat
         there = RosterFile.load(path)
         if (there.protocol, len(there.names)) != (protocol, parties):
             found = f"{there.protocol} between {len(there.names)} parties, not {protocol} between {parties}"
-            raise ConfigError(f"{path} is of {found}; try: move its folder away, or give another path")
+            raise ConfigError(f"{path} belongs to {found}; try: move its folder away, or give another path")
         return path
     names = tuple([f"p{place}" for place in range(parties)])
     entropy = SystemEntropy()

@@ -82,9 +82,7 @@ def _answer_message(
     asked = message.content.config_records.get(RECORD)
     if asked is None:
         if _trains(message):
-            raise ConfigError(
-                "this node trains for rounds of Tacit only; try: give the strategy the grid of tacit.flower"
-            )
+            raise ConfigError("this node accepts only rounds of Tacit; try: give the strategy the grid of tacit.flower")
         return call_next(_insert_own_model(party, storage, message), context)
     if "hello" in asked:
         return Message(RecordDict({RECORD: introduce_node(party, asked.get("challenge"))}), reply_to=message)

@@ -51,7 +51,7 @@ class NodeIntroduction(msgspec.Struct, frozen=True):
 def introduce_node(party: FlowerParty, challenge: Any) -> ConfigRecord:
     """Returns the introduction of a node as a record; raises ConfigError if the challenge is invalid."""
     if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
-        raise ConfigError("a hello has no challenge; try: use the same release of Tacit everywhere")
+        raise ConfigError("the server's hello has no challenge; try: use the same release of Tacit everywhere")
     place, has_server = party.roster.names.index(party.name), party.roster.entry.server is not None
     made = NodeIntroduction(party.name, place, party.rounds, party.incarnation, has_server)
     signed = msgspec.structs.replace(made, signature=party.sign(made.statement(party.roster, challenge)))

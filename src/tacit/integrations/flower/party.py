@@ -157,7 +157,7 @@ class FlowerParty:
                 )
             known = {**(company or {}), self.name: before.incarnation}
             if company and company.get(self.name) != before.incarnation:
-                raise JournalError(f"others know {self.name} by another incarnation than its own; try: {RENEW}")
+                raise JournalError(f"other parties know {self.name} from an earlier installation; try: {RENEW}")
             folder.record = before = msgspec.structs.replace(before, company=known)
             agreement = self._derive_agreement(entries, known)
             self._live = None

@@ -110,7 +110,7 @@ def _digits(find: FileFinder, *, share: float = 0.8) -> Dataset:
 def _mnist(find: FileFinder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
     """Handwritten digits, 28 × 28. Their owners are the writers, the labels, or none, by option `by`."""
     if by not in ("writer", "class", None):
-        raise ConfigError(f'mnist is owned by="writer", by="class" or by nobody (None), not {by!r}')
+        raise ConfigError(f'by= of mnist must be "writer", "class" or None, not {by!r}')
     x, y, x_test, y_test = _images(find(MNIST)[0])
     owner, owner_test = {"class": (y, y_test), None: (None, None)}[by] if by != "writer" else _writers(find)
     return Dataset("mnist", x, y, x_test, y_test, "images", 10, owner, owner_test)

@@ -54,7 +54,7 @@ def of_arrays(
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     arrays = {called: np.asarray(each) for called, each in given.items() if each is not None}
     if len(arrays) == 3:
-        raise ConfigError("x_test and y_test come together; try: give both, or neither")
+        raise ConfigError("x_test and y_test need each other; try: give both, or neither")
     arrays |= {called: _column(array) for called, array in arrays.items() if called.startswith("y")}
     problems = _array_problems(arrays) or _length_problems(arrays)
     if owner is not None and np.shape(owner) != arrays["y"].shape[:1]:
@@ -69,9 +69,7 @@ def of_arrays(
         numbered = [array for called, array in arrays.items() if kind == "text" or called.startswith("y")]
         found = 1 + max(int(array.max()) for array in numbered)
     if classes is not None and (not labels or not found <= classes <= MOST_LABELS):
-        raise ConfigError(
-            f"classes={classes} cannot be: the largest label here is {found - 1}; try: give at least {found}"
-        )
+        raise ConfigError(f"classes={classes} is too small: the largest label is {found - 1}; try: at least {found}")
     for called in arrays:
         if called.startswith("y"):
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
@@ -115,12 +113,13 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
         raise ConfigError(f"there is no folder {folder}")
     paths = sorted(folder.glob("*.npz"))
     if not paths:
-        raise ConfigError(f"{folder} has no .npz files; try: write one a party: np.savez('north.npz', x=x, y=y)")
+        raise ConfigError(f"{folder} has no .npz files; try: write one for each party: np.savez('north.npz', x=x, y=y)")
     if only is not None and len(paths) > 1:
         paths = [each for each in paths if each.stem == only]
         if not paths:
             raise ConfigError(
-                f"{folder} has several .npz files, and no {only}.npz; try: give {only}'s samples that name"
+                f"{folder} has several .npz files, and no {only}.npz; try: name the file with the samples of "
+                f"{only} {only}.npz"
             )
     stored: list[dict[str, Array]] = []
     problems: list[str] = []
@@ -160,10 +159,10 @@ def _arrays(path: Path) -> dict[str, Array]:
     with path.open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         if isinstance(stored, np.ndarray):
-            raise ValueError("it has one array, without a name; try: write it by np.savez")
+            raise ValueError("the file has one array without a name; try: write it with np.savez")
         found = {called: stored[called] for pair in PAIRS for called in pair if called in stored.files}
     if wrong := [called for called, each in found.items() if not isinstance(each, np.ndarray)]:
-        raise ValueError(f"{wrong[0]} is no array; try: write it by np.savez")
+        raise ValueError(f"{wrong[0]} is not an array; try: write the file with np.savez")
     return found
 
 

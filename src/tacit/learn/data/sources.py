@@ -132,13 +132,15 @@ def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Pat
             )
         if length > file.size or found != file.sha256:
             what = f"is longer than {file.size} bytes" if length > file.size else f"has the SHA-256 {found}"
-            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; try: {_elsewhere(file)}")
+            raise ConfigError(
+                f"what {file.url} sends {what}, so the file is not the right one; try: {_elsewhere(file)}"
+            )
         os.replace(part, folder / file.name)
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # The error holds the connection.
         raise ConfigError(
-            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); try: "
+            f"{file.name} was not found and cannot be downloaded from {file.url} ({_reason(error)}); try: "
             f"{_elsewhere(file)}"
         ) from None
     finally:

@@ -68,7 +68,7 @@ def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> lis
     random.
     """
     if owner is None:
-        raise ConfigError("nobody owns the samples of this set; try: split it as iid, shards or dirichlet")
+        raise ConfigError("the samples of this data set have no owners; try: split it as iid, shards or dirichlet")
     _check(len(owner), parties)
     names, whose, counts = np.unique(owner, return_inverse=True, return_counts=True)
     if parties > len(names):

@@ -134,7 +134,7 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
     if not isinstance(source, str):
         if not callable(source):
             what = f"not of type {type(source).__name__}"
-            raise ConfigError(f"a model is a name, a PyTorch module, or a function that makes one, {what}")
+            raise ConfigError(f"expected the name of a model, a PyTorch module or a function that makes one, {what}")
         model = TorchModel(source, data.classes, **_check_options(options, ("loss", "name"), "a module of your own"))
         if problems := model.unfit(data):
             raise ConfigError(problems)

@@ -63,9 +63,7 @@ class TorchModel(Model):
         self._make = None if isinstance(source, torch.nn.Module) else source
         made = deepcopy(source) if self._make is None else _make_seeded(self._make, 0)
         if not isinstance(made, torch.nn.Module):
-            raise ConfigError(
-                f"a model is a name, a PyTorch module or what makes one, and {source!r} makes a {type(made).__name__}"
-            )
+            raise ConfigError(f"expected a PyTorch module, and {source!r} made a {type(made).__name__}")
         self.name, self.classes, self._loss = name or type(made).__name__, classes, loss
         if problems := _problems(made):
             raise ConfigError([f"{self.name}: {problem}" for problem in problems])

@@ -52,7 +52,8 @@ class LedgerPlace:
         for other in ledger.state.runs:
             if named and other.run != run and other.run.endswith(f"{named}{key}"):
                 raise JournalError(
-                    f"this is the ledger of {other.run!r}, not of {run!r} ({self.path}); try: begin a new run elsewhere"
+                    f"this is the ledger of {other.run!r}, not of {run!r} ({self.path}); try: begin a new run "
+                    "in another folder"
                 )
         return ledger
 
@@ -64,14 +65,13 @@ def choose_ledger(
     if own_data:
         if given is None:
             raise ConfigError(
-                "what these data spend is kept in a file of theirs; try: "
-                "name it (ledger=), the same one for every run on them"
+                "data passed by data= need a ledger file; try: ledger=, with the same file for every run on these data"
             )
         return LedgerPlace(Path(given), True, people)
     if scenario.data.folder is not None or given is not None:
         return place_beside_data(scenario, given, people)
     if people is not None:
-        raise ConfigError("people= is about the ledger of your own data, and this run has none; try: leave it out")
+        raise ConfigError("people= needs a run on your own data; try: leave it out")
     return LedgerPlace(folder / LEDGER)
 
 
@@ -86,8 +86,8 @@ def place_beside_data(scenario: Scenario, given: str | Path | None = None, peopl
     beside = scenario.data.place / LEDGER
     if not _was_begun(beside) and (single := sorted(scenario.data.place.glob(f"*.{LEDGER}"))):
         raise ConfigError(
-            f"{single[0]} is the ledger of one party, and a run of all would not pay into it; try: give every party a "
-            f"folder of its own, or move that ledger away"
+            f"{single[0]} is the ledger of one party, and a run of all parties would not be charged "
+            "to it; try: give every party its own folder, or move that ledger away"
         )
     return LedgerPlace(_prefer_begun(beside, given), True, people)
 
@@ -130,8 +130,8 @@ def choose_node_ledger(
         mine = whole
     if mine != whole and _was_begun(whole):
         raise ConfigError(
-            f"{whole} is the ledger of this folder, which {me} would not pay into; try: "
-            f"give every party a folder of its own, or move that ledger and its lock file away"
+            f"{whole} is the ledger of this folder, and rounds of {me} would not be charged "
+            "to it; try: give every party its own folder, or move that ledger and its lock file away"
         )
     return LedgerPlace(_prefer_begun(mine, given), True, people)
 
@@ -145,14 +145,17 @@ def _find_ledger(place: Path, digest: str, here: list[str]) -> Path | None:
     states = {path: read_ledger(path) for path in sorted(place.glob("*ledger*.json"))}
     found = [path for path, state in states.items() if digest in (state.data, *state.earlier)]
     if len(found) > 1:
-        raise ConfigError(f"{found[0]} and {found[1]} are both ledgers of these data; try: keep the one that goes on")
+        raise ConfigError(
+            f"{found[0]} and {found[1]} are both ledgers of these data; try: keep the one with all rounds, "
+            "and move the other away"
+        )
     if found:
         return found[0]
     single = {path.name.removesuffix(f".{LEDGER}"): path for path in states if path.name.endswith(f".{LEDGER}")}
     if gone := [path for name, path in single.items() if name not in here]:
         raise ConfigError(
-            f"{gone[0]} is of a party that has no samples here; try: rename the ledger if the party was renamed, and "
-            f"otherwise move it away"
+            f"{gone[0]} belongs to a party without samples here; "
+            "try: rename the ledger if the party was renamed; otherwise move it away"
         )
     return single[here[0]] if len(here) == 1 and single else None
 
@@ -164,7 +167,8 @@ def _prefer_begun(beside: Path, given: str | Path | None) -> Path:
         return beside
     if not _is_same(Path(given), beside) and _was_begun(beside):
         raise ConfigError(
-            f"these data have a ledger, {beside}; try: leave out --ledger {given} (ledger=), or name that one"
+            f"these data already have the ledger {beside}, and the given one is {given}; try: name the first, "
+            "or leave out --ledger (ledger=)"
         )
     return Path(given)
 

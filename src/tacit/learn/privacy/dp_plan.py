@@ -86,7 +86,7 @@ def plan_noise(
         )
     if privacy.unit == "sample" and options.get("bits") == 16 and "clip" not in options:
         raise ConfigError(
-            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; try: "
+            "with 16 bits the clip would be chosen from the vectors of the parties, which noise does not hide; try: "
             "set clip in [protocol], or use 32 bits"
         )
     name = scenario.protocol["name"]
@@ -107,7 +107,7 @@ def plan_noise(
     if privacy.unit == "sample":
         return _plan_per_sample(scenario, privacy, options, everybody, summed, sizes)
     if terms is None:
-        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
+        raise ConfigError("privacy per user needs averages, and local training has none; try: another protocol")
     if privacy.noise == "central":
         if find(name).server is None:
             raise ConfigError(f'{name} has no server to add noise; try: use noise = "local"')
@@ -156,8 +156,7 @@ def _count_honest(
         return honest, {**options, "threshold": honest + colluders}
     if terms.smallest_sum <= colluders:
         raise ConfigError(
-            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; try: use "
-            f"threshold={honest + colluders}"
+            f"threshold={threshold} allows sums of colluders alone; try: use threshold={honest + colluders}"
         )
     return min(honest, terms.smallest_sum - colluders), options
 

@@ -224,13 +224,14 @@ def _protect_rounds(
     ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
         raise JournalError(
-            f"{place.path} is gone, and rounds were paid for; try: put it back, or begin a new run elsewhere"
+            f"{place.path} is missing, and rounds were charged to it; try: restore it, or begin a new run in "
+            "another folder"
         )
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
-        raise ConfigError("privacy per user is about what is averaged; try: give a protocol that averages")
+        raise ConfigError("privacy per user needs averages, and local training has none; try: another protocol")
     check_planned_rounds(ledger, spent, scenario.rounds)
 
     def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
@@ -266,7 +267,9 @@ def split_samples(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
     split, parties = wanted.split, wanted.parties
     if split.kind == "owner":
         if data.owner is None:
-            raise ConfigError(f'{data.name} does not say whose its samples are; try: use split = "iid", or another')
+            raise ConfigError(
+                f'{data.name} does not name the owners of its samples; try: use split = "iid", or another'
+            )
         return splits.by_owner(data.owner, parties, rng)
     if split.kind == "iid":
         return splits.iid(len(data.y), parties, rng)

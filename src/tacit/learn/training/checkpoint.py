@@ -86,19 +86,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         `noise` says whether later rounds have noise.
         """
         if not path.is_file():
-            raise ConfigError(f"there is no {path} to go on from; try: run it without --resume")
+            raise ConfigError(f"there is no {path} to resume from; try: run it without --resume")
         stored = read_own_file(path)
         if hashlib.sha256(stored[32:]).digest() != stored[:32]:
-            raise ConfigError(f"{path} was changed or cut short; try: begin anew in another folder")
+            raise ConfigError(f"{path} was changed or truncated; try: begin a new run in another folder")
         try:
             version = msgspec.msgpack.decode(stored[32:], type=_Version).version
             if version != VERSION and (noise or version != SAME_WITHOUT_NOISE):
-                raise ConfigError(
-                    f"{path} is of version {version}, not {VERSION}; try: go on with the release that wrote it"
-                )
+                raise ConfigError(f"{path} is of version {version}, not {VERSION}; try: use the release that wrote it")
             return msgspec.msgpack.decode(stored[32:], type=cls)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{path} is no checkpoint: {error}; try: begin anew in another folder") from None
+            raise ConfigError(f"{path} is not a checkpoint: {error}; try: begin a new run in another folder") from None
 
     def check(self, path: Path, digest: str) -> None:
         """Raises ConfigError if the checkpoint at a path belongs to another scenario or other data."""

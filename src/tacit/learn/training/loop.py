@@ -149,7 +149,8 @@ class Training:
                 self.excluded[self.parties[place]] = f"its loss was no longer a number in round {number}"
         if not (left := self._active()):
             raise ConfigError(
-                "no party's loss is finite any more; try: use a smaller rate, or look for samples that are not"
+                "no party's loss is finite any more; try: use a smaller rate, or look for samples with NaN "
+                "or infinite values"
             )
         if self.shared is not None:
             for place in set(working) & set(left):

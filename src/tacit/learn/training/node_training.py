@@ -158,8 +158,8 @@ class Learner:
     def _adopt(self, average: NDArray[Any], number: int) -> None:
         if self.changes and number != self.number + 1:
             raise JournalError(
-                f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
-                f"of the others; try: copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+                f"{self.peer.name} lacks the average of round {number - 1}, so its model differs from the "
+                f"others'; try: copy the {CHECKPOINT} of a party that has it to {self.place}, and start again"
             )
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
@@ -267,7 +267,9 @@ def take_part(
     *,
     identity: str | Path | None = None,
     folder: str | Path | None = None,
+    journal: str | Path | None = None,
     metrics: str | None = None,
+    proxy: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
     on_round: RoundCallback | None = None,
@@ -283,7 +285,9 @@ def take_part(
         me: Name of this party.
         identity: File of its keys. Default: NAME.identity in the folder of the roster.
         folder: Folder for results. Default: NAME.run in the folder of the roster.
+        journal: Folder of its rounds. Default: NAME.rounds in the folder of the roster.
         metrics: Address at which metrics are served; None for none.
+        proxy: HTTP proxy through which the party dials all others, as http://host:port; None for none.
         data: Samples instead of those in the scenario's `data.folder`, or of this party's part of a named set.
         model: Model instead of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
@@ -297,11 +301,10 @@ def take_part(
     Raises:
         ConfigError: If scenario and federation do not fit.
     """
-    path = Path(federation)
-    roster = RosterFile.load(path)
-    place = path.with_name(f"{file_stem(me)}.run") if folder is None else Path(folder)
+    roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
+    place = beside if folder is None else Path(folder)
     if me not in roster.names:
-        raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
+        raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
     loaded = data or load_data(scenario.data, scenario.seed, progress, me)
@@ -324,22 +327,28 @@ def take_part(
     own_data = data is not None and private is not None
     paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
     book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(path, me, identity=identity, metrics=metrics) as peer:
+    with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = _brings_changes(roster, private)
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
-        if not history and not learner.stopped and learner.number < scenario.rounds:
-            raise TransportError(
-                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; try: "
-                "ask them, and begin a new session (tacit roster renew)"
-            )
+        _check_history(learner, history, me)
         told = (*(private.notes if private else ()), *describe_total(book, paid_at))
         notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         run.write_model()
     return run
+
+
+def _check_history(learner: Learner, history: list[Metrics], me: Party) -> None:
+    """Raises TransportError if the other parties ended without this one."""
+    rounds = learner.scenario.rounds
+    if not history and not learner.stopped and learner.number < rounds:
+        raise TransportError(
+            f"the others are at round {learner.peer.rounds} of {rounds}, and {me} has no average; try: "
+            "ask them, and begin a new session (tacit roster renew)"
+        )
 
 
 def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
@@ -363,7 +372,9 @@ def _make_private_folder(place: Path) -> None:
         if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; try: give another folder") from None
+        raise ConfigError(
+            f"{place} cannot be created as a private folder: {error.strerror}; try: another folder"
+        ) from None
 
 
 def _has_payments(metrics: Path) -> bool:

@@ -41,15 +41,18 @@ def load_noise_key(place: Path) -> bytes:
     if not (place / KEY).exists():
         if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
             raise ConfigError(
-                f"{place / KEY} is gone, from which the noise of this run follows; try: begin anew elsewhere"
+                f"{place / KEY} is missing: the noise of this run is derived from it; try: begin a new run in "
+                "another folder"
             )
         create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
     try:
         found = read_own_file(place / KEY)
     except OSError as error:
-        raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; try: begin anew elsewhere") from None
+        raise ConfigError(
+            f"{place / KEY} cannot be read: {error.strerror}; try: begin a new run in another folder"
+        ) from None
     if len(found) != SECRET_BYTES:
-        raise ConfigError(f"{place / KEY} was changed or cut short; try: begin anew elsewhere")
+        raise ConfigError(f"{place / KEY} was changed or truncated; try: begin a new run in another folder")
     return found
 
 
@@ -62,11 +65,11 @@ def read_metrics(path: Path, rounds: int) -> list[Metrics]:
     """Reads the metrics of the first rounds. A later line may be truncated."""
     lines = read_own_file(path).splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
-        raise ConfigError(f"{path} has fewer rounds than the checkpoint; try: begin anew in another folder")
+        raise ConfigError(f"{path} has fewer rounds than the checkpoint; try: begin a new run in another folder")
     try:
         return [msgspec.json.decode(line, type=Metrics) for line in lines]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ConfigError(f"{path} is not as it was written; try: begin anew in another folder") from None
+        raise ConfigError(f"{path} was changed; try: begin a new run in another folder") from None
 
 
 def folder_name(scenario: Scenario) -> str:
@@ -95,7 +98,7 @@ def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
     try:
         place = _choose_folder(scenario, None if folder is None else Path(folder), resume)
     except TypeError:
-        raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
+        raise ConfigError(f"folder must be a path, not {folder!r}") from None
     try:
         make_private_folder(place)
     except OSError as error:
@@ -127,12 +130,10 @@ def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path
         if (given / SCENARIO).exists():
             if not resume:
                 raise ConfigError(
-                    f"{given} has a run already; try: go on with it by --resume (resume=True), or give another folder"
+                    f"{given} already has a run; try: resume it with --resume (resume=True), or give another folder"
                 )
             if Scenario.load(given / SCENARIO).digest != scenario.digest:
-                raise ConfigError(
-                    f"{given} has a run of another scenario; try: give another folder, or go on with that one"
-                )
+                raise ConfigError(f"{given} has a run of another scenario; try: another folder")
         return given
     name = folder_name(scenario)
     if resume:

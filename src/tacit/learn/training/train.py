@@ -240,7 +240,8 @@ def _restore_run(
         record = decode_ledger(checkpoint.ledger).runs[0]
         if paid_at.path is None or read_ledger(paid_at.path).record_of(record.run) != record:
             raise ConfigError(
-                f"{place / CHECKPOINT} is not the last one of this run, which is over; try: begin anew elsewhere"
+                f"{place / CHECKPOINT} is not the last checkpoint of this finished run; try: begin a new run "
+                "in another folder"
             )
         if checkpoint.round < found.scenario.rounds:
             found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"

@@ -22,12 +22,14 @@ from typing import ClassVar
 import msgspec
 
 from tacit.core.config_file import ConfigSource, Problem, Section, format_toml
-from tacit.core.entropy import Entropy
+from tacit.core.entropy import Entropy, SystemEntropy
 from tacit.core.errors import ConfigError, PeerFault, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
 from tacit.crypto.keys import Identity, Keys, Member, Roster
+from tacit.net.membership.passphrase import read_passphrase
+from tacit.net.membership.sealed_identity import SealedIdentity
 from tacit.runtime.agreement import name_problems
 from tacit.runtime.atomic_files import check_key_folder, create_private, open_file, open_key_file, replace_file
 
@@ -42,7 +44,8 @@ class Card(Section, frozen=True, kw_only=True):
     """The public data of a party: its name, its address, and the public halves of its keys."""
 
     name: Party
-    address: str
+    address: str = ""
+    """Where others reach it, as host:port; empty if it only dials out."""
     verify_key: bytes
     channel_key: bytes
     certificate: bytes
@@ -53,7 +56,7 @@ class Card(Section, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> "Card":
         """Returns the card in a file; raises ConfigError with every problem."""
         text = _read_text(_open_file(path), str(path))
-        if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
+        if "PRIVATE KEY" in text or re.search(r"^\s*(signing_key|sealed)\s*=", text, re.MULTILINE):
             raise ConfigError(
                 f"{path} contains secret keys, which must stay with their party; try: give the card beside it, and "
                 f"if anybody received this file, make new keys: tacit keygen"
@@ -96,7 +99,8 @@ class Card(Section, frozen=True, kw_only=True):
         """Returns every problem of the card."""
         problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
-            host_and_port(self.address)
+            if self.address:
+                host_and_port(self.address)
         except ConfigError as error:
             problems += [(("address",), problem) for problem in error.problems]
         if problems:
@@ -190,8 +194,9 @@ class Credentials:
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
-        """Returns a card that says where the party is to be found; raises ConfigError if that is no address."""
-        host_and_port(address)
+        """Returns a card with an address, empty for a party that only dials out; raises ConfigError if it is none."""
+        if address:
+            host_and_port(address)
         unsigned = Card(
             name=self.name,
             address=address,
@@ -205,8 +210,10 @@ class Credentials:
 
     # --- on disk ---------------------------------------------------------------------------------------------------
 
-    def create(self, path: Path) -> None:
+    def create(self, path: Path, passphrase: Secret | None = None) -> None:
         """Writes the identity to a file that only our user can read; raises ConfigError if the file exists.
+
+        With a passphrase the secret keys in it are encrypted.
 
         Raises UnsafePath if others can change its folder, because the file would be refused later.
         """
@@ -220,9 +227,12 @@ class Credentials:
         whose = (
             f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
         )
+        content = format_toml(stored)
+        if passphrase is not None:
+            content = format_toml(SealedIdentity.seal(self.name, content.encode(), passphrase, SystemEntropy()))
         try:
             check_key_folder(path.parent)
-            create_private(path, (whose + format_toml(stored)).encode())
+            create_private(path, (whose + content).encode())
         except FileExistsError:
             raise ConfigError(
                 f"{path} exists already, and keys are never overwritten; try: move it away first"
@@ -235,9 +245,9 @@ class Credentials:
         """Returns the identity in a file; raises ConfigError unless only our user can read it, and it is valid."""
         source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
-            raise ConfigError(
-                f"{path} is a card, which everybody may have; try: give the identity that it was made from"
-            )
+            raise ConfigError(f"{path} is a card, which is public; try: give the identity file with the secret keys")
+        if "sealed" in source.given:
+            source = _unseal(source, str(path))
         stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
             raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
@@ -267,6 +277,14 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
         return f"_StoredIdentity({self.name!r}, …)"
 
 
+def _unseal(source: ConfigSource, path: str) -> ConfigSource:
+    """Returns the content of an encrypted identity; raises ConfigError if it cannot be decrypted."""
+    found, problems = source.read(SealedIdentity)
+    if found is None or problems or found.problems():
+        raise ConfigError(f"{path} is encrypted, and was changed; try: {CURE}")
+    return ConfigSource.parse(found.open(read_passphrase(path), path).decode(), path)
+
+
 def _open_file(path: str | Path, opens: Callable[[str | Path], int] = open_file) -> int:
     """Opens a file for reading; raises ConfigError if that is impossible."""
     try:
@@ -286,7 +304,7 @@ def _open_secret_file(path: str | Path) -> int:
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
     if found.st_uid not in (0, os.geteuid()):
-        problem = f"{path} belongs to somebody else (user {found.st_uid}); try: run this as that user"
+        problem = f"{path} belongs to another user ({found.st_uid}); try: run this as that user"
     elif stat.S_IMODE(found.st_mode) & 0o077:
         problem = f"{path} can be read by others, who could then act as this party; try: chmod 600 {quoted}"
     if problem:
@@ -304,7 +322,7 @@ def _read_text(number: int, name: str) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise ConfigError(f"{name} is no file that tacit keygen made")
+    raise ConfigError(f"{name} is not a file that tacit keygen made")
 
 
 # --- addresses -----------------------------------------------------------------------------------------------------
@@ -333,6 +351,6 @@ def host_and_port(address: str) -> tuple[str, int]:
         raise ConfigError(wrong) from None
     if parsed.is_unspecified:
         raise ConfigError(
-            f"{address!r} stands for every address of a machine; try: give the one at which others reach it"
+            f"{address!r} means every address of a machine; try: give the address at which others reach it"
         )
     return str(parsed), int(port)

@@ -42,7 +42,7 @@ class Stamp(NamedTuple):
     def of(cls, data: bytes) -> "Stamp":
         """Returns the stamp at the beginning of some bytes; raises ValueError if there are too few."""
         if len(data) < STAMP_BYTES:
-            raise ValueError("this is too short for a stamp")
+            raise ValueError("this hello is too short")
         middle = MARK_BYTES + NUMBER_BYTES
         asks, repeats = data[middle : middle + MARK_BYTES], data[middle + MARK_BYTES : STAMP_BYTES]
         return cls(data[:MARK_BYTES], int.from_bytes(data[MARK_BYTES:middle]), asks, repeats)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -21,6 +21,14 @@ from tacit.core.suite import SERVER, Party
 from tacit.crypto.certificates import certificate_pem
 from tacit.crypto.keys import Roster
 from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
+from tacit.net.membership.roster_signature import (
+    NO_QUORUM,
+    RosterSignature,
+    quorum_problems,
+    required_signatures,
+    state,
+)
+from tacit.net.membership.routes import find_separated
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.atomic_files import replace_file
@@ -31,7 +39,7 @@ HEADER = """\
 # After a change by hand: tacit roster renew
 """
 
-
+LAST_REVISION = (1 << 53) - 1
 LONGEST = 30 * 24 * 3600
 """Longest deadline, in seconds."""
 
@@ -50,24 +58,40 @@ class Deadlines(Section, frozen=True, kw_only=True):
 class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     """A federation: its name, its protocol and settings, and the card of every party."""
 
+    newer: ClassVar[frozenset[str]] = frozenset({"revision", "quorum"})
+
     federation: str
     nonce: str = ""
     """A random number in hex that is unique to the session. Every change of the roster samples a new one."""
     protocol: str
     adversary: int = 1
     """Number of parties that may collude, for the audit before anything is sent."""
+    revision: int = 0
+    """Number of changes so far. It is 0 in files of release 0.2."""
+    quorum: int | str = NO_QUORUM
+    """Number of parties that must sign the next revision: a number, "all", "all-but-one" or "none"."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of the protocol."""
     deadlines: Deadlines = Deadlines()
     parties: tuple[Card, ...] = ()
     """In the order in which rounds have them. One that is called "server" is the server."""
+    signatures: tuple[RosterSignature, ...] = ()
+    """Signatures of this revision."""
+    relays: tuple[Card, ...] = ()
+    """Machines that pass sealed messages on, and take part in no round."""
 
     @classmethod
     def new(
-        cls, federation: str, protocol: str, settings: dict[str, Any], entropy: Entropy, parties: Iterable[Card] = ()
+        cls,
+        federation: str,
+        protocol: str,
+        settings: dict[str, Any],
+        entropy: Entropy,
+        parties: Iterable[Card] = (),
+        quorum: int | str = NO_QUORUM,
     ) -> "RosterFile":
         """Returns a roster, which may have no parties yet; raises ConfigError with every problem."""
-        made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
+        made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties), quorum=quorum)
         return _validate(made.renew(entropy))
 
     @classmethod
@@ -80,7 +104,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         source = ConfigSource.load(path)
         made = cls._read_draft(source, None)
         try:
-            made.terms  # noqa: B018 (bound here, so that what cannot be bound is told with its line)
+            made.check_routes()  # which binds the terms, so that what cannot be bound is told with its line
         except ConfigError as error:
             raise source.error(
                 (_locate_problem(made.settings, problem), problem) for problem in error.problems
@@ -100,7 +124,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def _read_draft(cls, source: ConfigSource, leaving: Party | None) -> "RosterFile":
         made, problems = source.read(cls)
         if made is not None:
-            theirs = [("parties", place) for place, card in enumerate(made.parties) if card.name == leaving]
+            theirs = [place for place, card in made.placed_cards() if card.name == leaving]
             problems += [(place, problem) for place, problem in made.problems() if place[:2] not in theirs]
         if made is None or problems:
             raise source.error(problems)
@@ -138,7 +162,18 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             problems.append(f"{self.protocol} needs a server; try: add the card of one (tacit keygen {SERVER})")
         if self.adversary >= max(len(self.names), 2):
             problems.append(f"adversary={self.adversary} must be less than the {len(self.names)} parties")
+        if self.required_signatures > max(len(self.parties), 1):
+            problems.append(f"quorum={self.quorum} is more than the {len(self.parties)} parties that can sign")
         return terms_for(self.entry, self.names, self.settings, problems)
+
+    def check_routes(self) -> None:
+        """Raises ConfigError if two peers have no way to exchange messages, and what `terms` raises."""
+        self.terms  # noqa: B018 (raises, whoever is on the roster)
+        for one, other in find_separated(self):
+            raise ConfigError(
+                f"{one} and {other} only dial out, so neither reaches the other; try: put a relay on the roster (tacit "
+                f"roster add federation.toml relay.card --relay), or give one of them an address (tacit card)"
+            )
 
     @cached_property
     def members(self) -> Roster:
@@ -185,43 +220,85 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         what = ("signing key", "channel key", "certificate")
         if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
             raise ConfigError(
-                f"the roster of {self.federation} has another {', '.join(others)} for {mine.name} than this identity; "
+                f"the roster of {self.federation} lists a different {', '.join(others)} for {mine.name} than "
+                "this identity has; "
                 f"try: take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
             )
+
+    # --- signatures ------------------------------------------------------------------------------------------------
+
+    @property
+    def required_signatures(self) -> int:
+        """Number of parties of this roster that must sign the next revision; 0 if signatures do not count."""
+        return required_signatures(self.quorum, len(self.parties))
+
+    @property
+    def verify_keys(self) -> dict[Party, bytes]:
+        """Keys of those whose signatures count: the parties and the server."""
+        return {card.name: card.verify_key for card in self.parties}
+
+    @cached_property
+    def statement(self) -> bytes:
+        """The statement that signatures cover: everything but the signatures, and the deadlines, which are local."""
+        return state(self, {"signatures", "deadlines"})
+
+    def sign(self, mine: Credentials) -> "RosterFile":
+        """Returns the roster with one more signature."""
+        return self.with_signatures([RosterSignature.create(mine.identity, self.statement)])
+
+    def with_signatures(self, more: Iterable[RosterSignature]) -> "RosterFile":
+        """Returns the roster with more signatures, at most one of each key."""
+        signatures = {each.verify_key: each for each in (*self.signatures, *more)}
+        return msgspec.structs.replace(self, signatures=tuple(signatures.values()))
+
+    def signers(self, keys: Mapping[Party, bytes]) -> tuple[Party, ...]:
+        """Returns those of some parties whose key has signed this revision."""
+        signed = {each.verify_key for each in self.signatures if each.is_valid(self.statement)}
+        return tuple([party for party, key in keys.items() if key in signed])
 
     # --- changes, each of which begins a new session ---------------------------------------------------------------
 
     def renew(self, entropy: Entropy) -> "RosterFile":
-        """Returns the same roster for a new session."""
-        return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
+        """Returns the same roster for a new session, as the next revision, which nobody has signed."""
+        nonce = entropy.bytes(NONCE_BYTES).hex()
+        return msgspec.structs.replace(self, nonce=nonce, revision=self.revision + 1, signatures=())
 
-    def add_party(self, card: Card, entropy: Entropy) -> "RosterFile":
-        """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
+    def add_party(self, card: Card, entropy: Entropy, *, is_relay: bool = False) -> "RosterFile":
+        """Returns the roster with one more party, or relay, on it; raises ConfigError for one who cannot be."""
         if card.name in self._cards:
             raise ConfigError(f"{card.name} is on the roster already; try: tacit roster replace")
+        if is_relay:
+            return self._with_parties(self.parties, entropy, [*self.relays, card])
         return self._with_parties([*self.parties, card], entropy)
 
     def remove_party(self, party: Party, entropy: Entropy) -> "RosterFile":
         """Returns the roster without a party, which must be listed."""
         self.card_of(party)
-        return self._with_parties([card for card in self.parties if card.name != party], entropy)
+        parties, relays = ([card for card in cards if card.name != party] for cards in (self.parties, self.relays))
+        return self._with_parties(parties, entropy, relays)
 
     def replace_card(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with another card for a listed party."""
         before = self.card_of(card.name)
         if card == before:
-            raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
-        return self._with_parties([card if each is before else each for each in self.parties], entropy)
+            raise ConfigError(f"the roster already has this card of {card.name}; nothing was changed")
+        parties, relays = (
+            [card if each is before else each for each in cards] for cards in (self.parties, self.relays)
+        )
+        return self._with_parties(parties, entropy, relays)
 
-    def _with_parties(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
-        return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties)))
+    def _with_parties(
+        self, parties: Iterable[Card], entropy: Entropy, relays: Iterable[Card] | None = None
+    ) -> "RosterFile":
+        relays = self.relays if relays is None else tuple(relays)
+        return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties), relays=relays))
 
     # --- problems --------------------------------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
         """Returns the reasons why no round can be run with this roster yet."""
         try:
-            self.terms  # noqa: B018
+            self.check_routes()
         except ConfigError as error:
             return list(error.problems)
         except LeakRefused as refused:
@@ -236,6 +313,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
             found.append((("federation",), f"{self.federation!r} is no name: a name is {wanted}"))
         if self.adversary < 1:
             found.append((("adversary",), f"adversary={self.adversary} must be at least 1"))
+        if not 0 <= self.revision <= LAST_REVISION:
+            found.append((("revision",), f"revision={self.revision} must be from 0 to {LAST_REVISION}"))
+        found += [(("quorum",), problem) for problem in quorum_problems(self.quorum)]
         for name in self.deadlines.__struct_fields__:
             if not 0 < (seconds := getattr(self.deadlines, name)) <= LONGEST:
                 found.append(
@@ -264,16 +344,22 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         found: list[Problem] = []
         seen: dict[tuple[str, Any], Party] = {}
         names: set[Party] = set()
-        for place, card in enumerate(self.parties):
+        for place, card in self.placed_cards():
             wrong = card.problems()
-            found += [(("parties", place, *where), problem) for where, problem in wrong]
+            if not card.address and (card.name == SERVER or place[0] == "relays"):
+                who = "the server" if card.name == SERVER else f"{card.name} is a relay and"
+                cure = f"try: tacit card {card.name}.identity --address HOST:PORT"
+                wrong.append((("address",), f"{who} needs an address, where the others dial it; {cure}"))
+            if card.name == SERVER and place[0] == "relays":
+                wrong.append((("name",), f"a relay cannot be called {SERVER!r}; try: make keys of another name for it"))
+            found += [((*place, *where), problem) for where, problem in wrong]
             if card.name in names:
-                found.append((("parties", place, "name"), f"{card.name!r} is there twice; try: leave one of them out"))
+                found.append(((*place, "name"), f"{card.name!r} is there twice; try: leave one of them out"))
             if wrong or card.name in names:
                 continue
             names.add(card.name)
             for what, value in (
-                ("address", host_and_port(card.address)),
+                ("address", host_and_port(card.address) if card.address else card.name),
                 ("verify_key", card.verify_key),
                 ("channel_key", card.channel_key),
                 ("certificate", card.certificate),
@@ -282,12 +368,17 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
                     continue
                 said = f"{card.name} has the {what.replace('_', ' ')} of {other}; "
                 cure = "another one: tacit card" if what == "address" else "keys of its own: tacit keygen"
-                found.append((("parties", place, what), f"{said}one of them needs {cure}"))
+                found.append(((*place, what), f"{said}one of them needs {cure}"))
         return found
+
+    def placed_cards(self) -> list[tuple[Place, Card]]:
+        """Returns all cards, each with its place in the file."""
+        parties = [(("parties", number), card) for number, card in enumerate(self.parties)]
+        return [*parties, *((("relays", number), card) for number, card in enumerate(self.relays))]
 
     @cached_property
     def _cards(self) -> dict[Party, Card]:
-        return {card.name: card for card in self.parties}
+        return {card.name: card for card in (*self.parties, *self.relays)}
 
 
 def _validate(roster: RosterFile) -> RosterFile:

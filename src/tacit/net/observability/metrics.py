@@ -218,5 +218,5 @@ def _place(address: str) -> tuple[str, int]:
     """Returns host and port of an address; the host defaults to this machine."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise ConfigError(f"{address!r} is no address for metrics; try: host:port, such as {HERE}:9464")
+        raise ConfigError(f"{address!r} is not an address for metrics; try: host:port, such as {HERE}:9464")
     return host.strip("[]") or HERE, int(port)

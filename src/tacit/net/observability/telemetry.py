@@ -88,9 +88,10 @@ class Telemetry:
     # --- the node --------------------------------------------------------------------------------------------------
 
     def report_joined(self, address: str, number: int) -> None:
-        """Reports that the node listens, and its last round."""
+        """Reports that the node has started, with its address, empty if it only dials out, and its last round."""
         where = {"federation": self.federation, "protocol": self.protocol, "address": address, "round": number}
-        self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
+        said = f"at {address}" if address else "without an address: it only dials out"
+        self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) {said}", **where)
 
     def report_ready(self, number: int) -> None:
         """Reports that the node is ready for a round."""
@@ -129,6 +130,10 @@ class Telemetry:
             if self._disagreements.get(peer) != str(why):
                 self._log(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
                 self._disagreements[peer] = str(why)
+
+    def report_conflict(self, peer: Party, why: str) -> None:
+        """Reports that two processes may have the identity of a peer."""
+        self._log(logging.WARNING, "identity-conflict", why, peer=peer, why=why)
 
     def report_links(self, lines: Mapping[Party, LinkState]) -> None:
         """Reports peers that became unreachable, or reachable again."""

@@ -44,7 +44,7 @@ class BlobFiles:
         """Returns blobs by digest; raises JournalError if one is missing or changed."""
         found = {digest: self._read(place) for digest, place in places.items()}
         if any(blob_digest(part) != digest for digest, part in found.items()):
-            raise JournalError(f"a blob of the state was changed, or is from another time; try: restore it, or {RENEW}")
+            raise JournalError(f"a file of the saved state was changed, or is older; try: restore it, or {RENEW}")
         return found
 
     def found(self) -> dict[bytes, int]:

@@ -336,10 +336,10 @@ def summarize_store(folder: str | Path) -> StoreSummary:
     """Returns the public content of a folder, which another process may have open; raises ConfigError if it is none."""
     path = Path(folder)
     if not (path / INDEX_FILE).is_file():
-        raise ConfigError(f"there is no folder of a party at {path}; try: give its path")
+        raise ConfigError(f"{path} is not the folder of a party; try: give the path of NAME.rounds")
     with translate_disk_errors(path), closing(StoreIndex(path / INDEX_FILE, read_only=True)) as book:
         if book.blank:
-            raise ConfigError(f"nothing was written in {path} yet; try: start its party first")
+            raise ConfigError(f"the party of {path} was never started; try: start it first")
         book.check()
         owner, now = book.read(StoreOwner), book.read(StoredRound)
         return StoreSummary(

@@ -162,7 +162,7 @@ def read_checked(file: int, expected: FileChecksum, what: str) -> bytearray:
     """Returns the bytes of a file; raises JournalError if they do not match the checksum."""
     data = read_at(file, 0, expected.size)
     if (os.fstat(file).st_size, compute_checksum(memoryview(data))) != (expected.size, expected):
-        raise JournalError(f"{what} was changed, or is from another time; try: restore it, or {RENEW}")
+        raise JournalError(f"{what} was changed, or is an older copy; try: restore it, or {RENEW}")
     return data
 
 

@@ -164,7 +164,7 @@ class RoundStore:
         self._open_index = book = StoreIndex(self._folder / INDEX_FILE)
         if book.blank:
             if not all(map(RecordLog.is_unused, records)):
-                raise damage_error(self._folder, "it is gone, and the logs are not")
+                raise damage_error(self._folder, "the index is missing, but the logs are there")
             for folder in (self._folder, self._folder.absolute().parent):
                 sync_folder(folder)
             entropy = SystemEntropy()
@@ -275,7 +275,7 @@ class RoundStore:
                 self._adopt_beginning(pieces, 1 - self._round.file)
         round_, over = self._round, self._log.over()
         if over is not None and over > round_.number - round_.under_way:
-            raise damage_error(self._folder, f"it is an older copy, from before round {over} was over")
+            raise damage_error(self._folder, f"the folder is an older copy, from before round {over} ended")
         pieces = self._log.pieces()
         if not round_.under_way and (over != round_.number or len(pieces) <= UPDATE_ENTRIES):
             # The log is empty, has leftovers of the last round, or has an incomplete first record.
@@ -299,7 +299,7 @@ class RoundStore:
         event = record.event
         next_ = isinstance(event, Beginning) and event.party == self.party and event.number > self._round.number
         if not next_ or len(pieces) > UPDATE_ENTRIES + 1:
-            raise damage_error(self._folder, f"it is an older copy, from before round {self._round.number + 1}")
+            raise damage_error(self._folder, f"the folder is an older copy, from before round {self._round.number + 1}")
         self._advance(record, decode_update(pieces)[0], self._round.last, file, self._blobs.found())
 
     def _adopt_record(self, pieces: list[LogEntry]) -> None:
@@ -367,11 +367,13 @@ class RoundStore:
         """
         event, round_ = record.event, self._round
         if not isinstance(event, Beginning) or event.party != self.party or record.before:
-            raise ConfigError(f"this is not how a round of {self.party} begins")
+            raise ConfigError(f"a round of {self.party} cannot begin with this record")
         if round_.under_way and event.session == round_.session and not over:
-            raise ConfigError(f"round {round_.number} is under way; try: finish it, or give it up, before the next")
+            raise ConfigError(f"round {round_.number} is in progress; try: finish or abandon it before the next one")
         if event.number <= round_.number:
-            raise ConfigError(f"round {event.number} is used up, for {round_.number} was begun; try: begin a later one")
+            raise ConfigError(
+                f"round {event.number} cannot begin, because round {round_.number} was begun; try: a later number"
+            )
         self._next_offset()
         with translate_disk_errors(self._folder):
             file = 1 - round_.file if round_.under_way and over else round_.file
@@ -397,7 +399,7 @@ class RoundStore:
     def record(self, record: Record, at: float = 0.0) -> None:
         """Writes another record, and commits its tip."""
         if not self._round.under_way or record.before != self._round.tip:
-            raise ConfigError(f"this record does not follow the last of round {self._round.number}")
+            raise ConfigError(f"this record does not follow the last record of round {self._round.number}")
         with translate_disk_errors(self._folder):
             written, event, staged = without_detached(record), record.event, self._staged
             place, parts = self._next_offset(), written.parts()
@@ -442,7 +444,9 @@ class RoundStore:
         self, number: int, state: bytes, ending: Ending | None, at: float, apart: Mapping[bytes, Buffer]
     ) -> None:
         if not self._round.under_way or number != self._round.number:
-            raise ConfigError(f"round {number} is not under way; {self._round.number} was begun last")
+            raise ConfigError(
+                f"round {number} is not in progress; the last round that was begun is {self._round.number}"
+            )
         self._next_offset()
         with translate_disk_errors(self._folder):
             self._end_round(state, number, ending, at, self._blobs.add(apart, self._saved.parts))

@@ -10,6 +10,9 @@ from tacit.net.store.index import INDEX_FILE
 from tacit.runtime.atomic_files import make_private_folder, open_private, remove_leftovers
 
 DATABASE_FILES = f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm"
+ACCEPTED = "roster.accepted"
+"""File of the accepted revision of the roster, which is here if the folder is a mounted volume."""
+ACCEPTED_FILES = ACCEPTED, f"{ACCEPTED}.lock"
 FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, *DATABASE_FILES)
 
 
@@ -48,12 +51,9 @@ class StoreFolder:
     def _make(self) -> None:
         folder = self.path
         ours = (folder / INDEX_FILE).exists() or not folder.exists()
-        if not ours and (
-            not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
-        ):
-            raise ConfigError(
-                f"{folder} is there already, and no folder of a party; try: give it one that is not there"
-            )
+        known = {folder / name for name in (*FILES, *ACCEPTED_FILES)}
+        if not ours and (not folder.is_dir() or {*folder.iterdir()} - {*known, *blob_paths(folder)}):
+            raise ConfigError(f"{folder} exists and is not the folder of a party; try: give a path that does not exist")
         make_private_folder(folder)
         folder.chmod(0o700)
 
@@ -64,6 +64,6 @@ class StoreFolder:
         except BlockingIOError:
             who = os.pread(file, 20, 0).decode(errors="replace").strip()
             by = f"process {who}" if who.isdecimal() else "another process"
-            raise ConfigError(f"{self.path} is in use by {by}; try: end that first") from None
+            raise ConfigError(f"{self.path} is in use by {by}; try: stop that process first") from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

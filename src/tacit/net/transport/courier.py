@@ -12,6 +12,7 @@ message: gRPC runs the handler of a unary call only once the message is there, a
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +30,9 @@ except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
 from tacit.net.transport.call_quota import CallQuota
-from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.framing import FrameHeader, FrameRefused, split_header
+from tacit.net.transport.held_stream import PROCESS_BYTES, STREAMS, HeldAnswer, HeldStream, Lane, read_opening
+from tacit.net.transport.hold_keeper import HoldKeeper
 from tacit.net.transport.listen_addresses import find_listen_addresses
 from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
@@ -45,12 +48,14 @@ from tacit.net.transport.peer_link import (
     PeerLink,
     Tls,
 )
+from tacit.net.transport.proxy import Proxy
+from tacit.net.transport.relay import MessageRelay
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
 """Most simultaneous calls of one peer. Further calls are refused, so that other peers are always served."""
-RELAYED = CALLS // 2
-"""Most simultaneous calls to one peer that relay for others. The other calls are for our own messages to it."""
+RELAYED, RELAYED_FRAMES = CALLS // 2, CALLS // 4
+"""Most hellos, and frames, to one peer that are relayed at a time. The other calls are for our own messages to it."""
 
 
 class Receiver(Protocol):
@@ -78,12 +83,29 @@ class Courier:
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
         patience: float = 10.0,
         pool: BufferPool | None = None,
+        hold_at: Sequence[Party] | None = None,
+        proxy: Proxy | None = None,
+        *,
+        is_relay: bool = False,
+        on_conflict: Callable[[Party, str], None] = lambda *_: None,
     ) -> None:
-        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds.
+        """Prepares links to all peers.
 
-        What comes lies in memory from `pool`.
+        Args:
+            me: Our name.
+            tls: Our key and certificate.
+            peers: All peers.
+            receiver: Takes in what is for us.
+            relays: Returns the parties that may relay to a peer.
+            patience: Seconds that a connection, or an answer, may take.
+            pool: Memory for frames.
+            hold_at: Peers at which we hold streams open, if we only dial out; None if we listen.
+            proxy: The proxy through which we dial.
+            is_relay: Whether we only relay, so that all calls are for that.
+            on_conflict: Called with a peer, and a line on it, when another process takes over its connection.
         """
         self._pool = pool or BufferPool()
+        self.is_outbound, self.is_relay, self.proxy = hold_at is not None, is_relay, proxy
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Longest pause before a retry, in seconds."""
@@ -92,24 +114,34 @@ class Courier:
         self.links: Mapping[Party, PeerLink] = {
             name: PeerLink(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
         }
-        self._calls = CallQuota(CALLS)
-        self._relays = {name: asyncio.Semaphore(RELAYED) for name in self._peers}
-        """Limit on calls to each peer that relay for others."""
-        self._relayed_hellos = {name: asyncio.Lock() for name in self._peers}
-        """Locks that allow one relayed hello of each peer at a time."""
-        self._lanes = {name: asyncio.Lock() for name in self._peers}
+        process = SystemEntropy().bytes(PROCESS_BYTES)
+        self._keepers = [HoldKeeper(self.links[name], process, self._take_held, self) for name in hold_at or ()]
+        self._most_calls = CALLS + 2 * len(self._peers) * is_relay  # a hello and a frame to each of the others
+        self._calls, self._openings = CallQuota(self._most_calls), CallQuota(STREAMS * len(Lane))
+        slots = {Lane.HELLO: RELAYED, Lane.FRAME: RELAYED if is_relay else RELAYED_FRAMES}
+        self._relay = MessageRelay(self.links, patience, receiver.max_frame_bytes, slots)
+        self._turns: defaultdict[tuple[Party, Party], asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One frame of each sender is taken in at a time from each caller."""
+        self._on_conflict = on_conflict
         self._server: grpc.aio.Server | None = None
         self.addresses: tuple[str, ...] = ()
         """The numeric addresses at which we listen, as host:port."""
 
-    async def start(self, address: str) -> None:
-        """Listens at an address, wherever its host resolves to; raises ConfigError if one of these is taken."""
+    async def start(self, address: str | None) -> None:
+        """Listens at an address, wherever its host resolves to, or only dials out if it is None.
+
+        Raises ConfigError if one of the addresses is taken.
+        """
         tune_malloc()
+        for keeper in self._keepers:
+            keeper.start()
+        if address is None:
+            return
         try:
             found = await find_listen_addresses(address)
         except ConfigError as error:
             raise ConfigError(f"{self.me} {error}") from None
-        options = (*OPTIONS, *connection_options(len(self._peers), CALLS, self.patience))
+        options = (*OPTIONS, *connection_options(len(self._peers), self._most_calls, self.patience))
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
         # Only these certificates are accepted. There is no certificate authority.
@@ -129,14 +161,21 @@ class Courier:
 
     async def close(self) -> None:
         """Stops listening, and closes all links."""
+        for link in self.links.values():
+            link.held.close()
         if self._server is not None:
             # Calls in progress get a moment to end: gRPC prints a traceback for each that does not.
             await self._server.stop(FIRST)
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers))
         await asyncio.gather(*(link.close() for link in self.links.values()))
 
-    def backoff(self) -> Iterator[float]:
+    @property
+    def conflict(self) -> TransportError | None:
+        """The sign that another process has our identity, if there is one."""
+        return next((TransportError(link.conflict) for link in self.links.values() if link.conflict), None)
+
+    def backoff(self, pause: float = FIRST) -> Iterator[float]:
         """Yields the pauses before retries: each twice as long as the last, with random jitter."""
-        pause = FIRST
         while True:
             yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
             pause = min(2 * pause, self.longest)
@@ -149,6 +188,7 @@ class Courier:
             {
                 "Hello": grpc.stream_unary_rpc_method_handler(self._hello),
                 "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+                "Hold": grpc.stream_stream_rpc_method_handler(self._hold),
             },
         )
 
@@ -185,8 +225,45 @@ class Courier:
         except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
         except TransportError as error:  # of the link to the receiver of a relayed call
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         raise AssertionError  # abort raises
+
+    async def _hold(self, pieces: AsyncIterator[bytes], context: Any) -> None:
+        """Keeps a stream of an outbound-only peer until it is closed. It does not count as a call of the peer."""
+        try:
+            caller = self._caller(context)
+            with self._openings.hold(caller):
+                opening = read_opening(await self._first_piece(pieces))
+            if (link := self.links[caller]).peer.address:
+                why = f"federation.toml here has an address of {caller}; try: have both take the newest one"
+                raise FrameRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
+        except FrameRefused as refused:
+            await context.abort(refused.code, str(refused))
+            raise AssertionError from None  # abort raises
+        # Before others can write on the stream: gRPC sends the metadata with the first message otherwise.
+        await context.send_initial_metadata(())
+        stream = HeldStream(pieces, context.write)
+        if link.held.add(opening, stream):
+            self._on_conflict(
+                caller,
+                f"another process has taken over the connection of {caller}; try: unless {caller} was restarted, stop "
+                f"one of the two machines with its identity, or make new keys for it (tacit keygen)",
+            )
+        try:
+            link.retry_now()
+            await stream.wait_closed()
+        finally:
+            link.held.remove(opening, stream)
+        if stream.replaced:
+            await context.abort(grpc.StatusCode.ABORTED, "another process holds this connection")
+
+    async def _take_held(self, lane: Lane, caller: Party, pieces: AsyncIterator[bytes]) -> HeldAnswer:
+        """Takes in a message on a stream that we hold open at a peer, and returns the answer."""
+        take = self._take_hello if lane is Lane.HELLO else self._take_frame
+        try:
+            return HeldAnswer(await take(caller, pieces))
+        except (FrameRefused, TransportError) as refused:
+            return HeldAnswer(refused=str(refused))
 
     async def _take_hello(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
         said = await self._first_piece(pieces)
@@ -194,20 +271,29 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
         head, rest = split_header(said)
         self._check(caller, head)
-        if head.to == self.me:
-            return self.receiver.answer_hello(head.sender, bytes(rest))
-        async with self._relayed_hellos[caller], self._relays[head.to]:
-            return await self.links[head.to].send_hello(head, bytes(rest))
+        if head.to != self.me:
+            return await self._relay.pass_hello(caller, head, bytes(rest))
+        self._retry_relayed(caller, head)
+        return self.receiver.answer_hello(head.sender, bytes(rest))
 
     async def _take_frame(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
-        async with self._lanes[caller]:
-            head, data = await self._gather_pieces(caller, pieces)
-            if head.to == self.me:
+        first = await self._first_piece(pieces)
+        head, _ = split_header(first)
+        self._check(caller, head)
+        pieces = _resume(bytes(first), pieces)
+        if head.to != self.me:
+            settled = await self._relay.pass_frame(caller, head, pieces)
+        else:
+            self._retry_relayed(caller, head)
+            async with self._turns[caller, head.sender]:
+                _, data = await self._gather_pieces(caller, pieces)
                 settled = await self.receiver.accept_frame(head.sender, data)
-            else:
-                async with self._relays[head.to]:
-                    settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
         return SETTLED if settled else LATER
+
+    def _retry_relayed(self, caller: Party, head: FrameHeader) -> None:
+        """Retries what waits for a sender that is heard through a relay."""
+        if head.sender != caller and not self.links[head.sender].is_direct:
+            self.links[head.sender].retry_now()
 
     async def _first_piece(self, pieces: AsyncIterator[bytes]) -> memoryview:
         """Returns the first piece of a call; raises FrameRefused if it does not arrive in time."""
@@ -222,14 +308,16 @@ class Courier:
         head, rest = split_header(await self._first_piece(pieces))
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
-            raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
+            raise FrameRefused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than allowed"
+            )
         buffer, filled = self._pool.empty(head.size, np.uint8).data, 0  # uninitialised memory
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
                     if filled + len(piece) > head.size:
-                        raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame that is longer than it said")
+                        raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame is longer than its header says")
                     buffer[filled : filled + len(piece)] = piece
                     filled += len(piece)
                     piece = await anext(pieces)
@@ -238,15 +326,24 @@ class Courier:
         except TimeoutError:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
-            raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame that is shorter than it said")
+            raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame is shorter than its header says")
         return head, buffer if head.size >= LONG else buffer.toreadonly()  # a long frame may be opened in place
 
     def _check(self, caller: Party, head: FrameHeader) -> None:
         """Raises FrameRefused unless a caller may send a frame with this header."""
+        if self.is_relay and head.to == self.me:
+            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a relay takes nothing in")
         if head.sender != caller and head.to != self.me:
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a frame is relayed only once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+
+
+async def _resume(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields a piece that was taken from an iterator, and the others."""
+    yield first
+    async for piece in pieces:
+        yield piece
 
 
 def _plain(certificate: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Frames in transit: a header with sender, receiver and length, followed by the bytes in pieces."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class Frame(Protocol):
-    """Interface of bytes to send: those of a `Post`, or a relayed frame."""
+    """Interface of bytes to send, such as those of a `Post`."""
 
     @property
     def size(self) -> int:
@@ -31,8 +31,8 @@ class Frame(Protocol):
 
 
 @dataclass(frozen=True)
-class RelayedFrame:
-    """A frame of another party, to be relayed."""
+class BytesFrame:
+    """A frame whose bytes are in memory."""
 
     data: memoryview
 
@@ -77,4 +77,22 @@ async def split_frame(head: FrameHeader, frame: Frame) -> AsyncIterator[bytes]:
         return
     yield join_frame(head)
     for piece in frame.pieces():
+        yield piece
+
+
+async def read_message(first: bytes, read: Callable[[], Awaitable[bytes | None]]) -> AsyncIterator[bytes]:
+    """Yields the pieces of one message on a stream that other messages follow on.
+
+    Args:
+        first: The first piece, with the header.
+        read: Returns the next piece, or None at the end of the stream.
+
+    Raises:
+        FrameRefused: The first piece has no header.
+    """
+    head, rest = split_header(memoryview(first))
+    yield first
+    left = head.size - len(rest)
+    while left > 0 and (piece := await read()) is not None:
+        left -= len(piece)
         yield piece

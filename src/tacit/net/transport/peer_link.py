@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,8 @@ from tacit.core.errors import TransportError
 from tacit.core.messages import PIECE
 from tacit.core.suite import Party
 from tacit.net.transport.framing import Frame, FrameHeader, join_frame, split_frame
+from tacit.net.transport.held_stream import HeldStreams, Lane
+from tacit.net.transport.proxy import DIRECT
 
 if TYPE_CHECKING:
     from tacit.net.transport.courier import Courier
@@ -35,6 +37,7 @@ OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # or a server ends connections on which little is sent
     ("grpc.enable_retries", 0),
 )
 
@@ -53,10 +56,13 @@ class PeerEndpoint:
 
     name: Party
     address: str
+    """The address as host:port; empty if the peer only dials out."""
     certificate: bytes
     """The certificate that the peer has to present, in PEM."""
     host: str
     """The host name in the certificate."""
+    is_relay: bool = False
+    """Whether it is a relay, which takes part in no round."""
 
 
 @dataclass
@@ -68,22 +74,33 @@ class _QueuedFrame:
     arrived: Callable[[], None]
 
 
+METHODS = {Lane.HELLO: "Hello", Lane.FRAME: "Deliver"}
+"""Methods of the calls that carry a message of each lane."""
+
+
 class PeerLink:
-    """Sends frames and hellos to one peer, directly or through relays."""
+    """Sends frames and hellos to one peer: by dialling it, on a stream that it holds open here, or through relays."""
 
     def __init__(self, me: Party, tls: Tls, peer: PeerEndpoint, relays: Sequence[Party], courier: "Courier") -> None:
         self.me, self.peer, self.relays, self._courier = me, peer, relays, courier
         self._tls = tls
-        self._channel: grpc.aio.Channel | None = None
+        self.held = HeldStreams(peer.name)
+        """The streams that the peer holds open here."""
+        self._channels: dict[Lane, grpc.aio.Channel] = {}
         self._waiting: deque[_QueuedFrame] = deque()
         self._queued = asyncio.Event()
         self._retry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._relays_hello = False
+        """Whether a hello to the peer is under way through relays."""
         self._closing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         """Background tasks that may have no waiting caller."""
         self.trouble = ""
-        """Reason why the peer cannot be reached directly at present; empty if it can."""
+        """Reason why the peer cannot be reached directly at present; empty if it can. Without a direct way, it is why
+        no relay reaches the peer."""
+        self.conflict = ""
+        """Sign that two processes have one identity, ours or the peer's; empty if there is none."""
         self.arrivals = 0
         """Number of calls that the peer answered."""
         self.retries = 0
@@ -93,6 +110,11 @@ class PeerLink:
     def waiting(self) -> int:
         """Number of frames that are not acknowledged yet."""
         return len(self._waiting)
+
+    @property
+    def _legs(self) -> int:
+        """Number of deadlines until an answer: a relay waits for the receiver."""
+        return 2 if self.peer.is_relay else 1
 
     def send(self, frame: Frame, number: int, arrived: Callable[[], None]) -> None:
         """Queues a frame of a round, which is sent until it is acknowledged."""
@@ -108,16 +130,39 @@ class PeerLink:
 
     def retry_now(self) -> None:
         """Retries at once, after the peer was heard from."""
-        if self.trouble and self._channel is not None and (self._closing is None or self._closing.done()):
-            # A channel that could not connect backs off, and cannot be made to retry. Calls on it may still complete,
-            # so it is closed with a grace period.
-            self._closing = self._start_task(self._channel.close(2 * self._courier.patience))
-            self._channel, self.trouble = None, ""
+        if self.trouble and self._channels and (self._closing is None or self._closing.done()):
+            if not self._courier.is_outbound:
+                # A channel that could not connect backs off, and cannot be made to retry. Calls on it may still
+                # complete, so it is closed with a grace period. Where we hold streams, the connection is there.
+                grace = 2 * self._courier.patience
+                self._closing = self._start_task(_close_all(list(self._channels.values()), grace))
+                self._channels = {}
+            self.trouble = ""
+        elif not self.peer.address:
+            self.trouble = ""
         self._retry.set()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether one of us can dial the other."""
+        return bool(self.peer.address) or not self._courier.is_outbound
+
+    @property
+    def where(self) -> str:
+        """The peer and its address, for errors."""
+        return f"{self.peer.name} at {self.peer.address}" if self.peer.address else self.peer.name
 
     async def exchange_hello(self, said: bytes) -> bytes:
         """Sends a hello, through relays if necessary, and returns the answer; raises TransportError if that fails."""
         head = FrameHeader(self.me, self.peer.name, len(said))
+        if not self.is_direct:
+            if self._relays_hello:  # which repeats itself if our hello has changed meanwhile
+                raise TransportError(f"a hello to {self.peer.name} is under way")
+            self._relays_hello = True
+            try:
+                return await self._relay(lambda link: link.send_hello(head, said))
+            finally:
+                self._relays_hello = False
         straight = self._start_task(self._hello_directly(head, said))
         if not self.trouble:
             with suppress(TransportError):
@@ -142,22 +187,38 @@ class PeerLink:
 
     async def send_hello(self, head: FrameHeader, said: bytes) -> bytes:
         """Sends a hello once, which may be another party's, and returns the answer."""
-        call = self._open_channel().unary_unary(f"/{SERVICE}/Hello")
-        return await self._await_reply(call(join_frame(head, said), timeout=self._courier.patience))
+        message = join_frame(head, said)
+        if not self.peer.address:
+            return await self._call_back(Lane.HELLO, _yield_one(message), self._courier.patience)
+        call = self._open_channel(Lane.HELLO).unary_unary(f"/{SERVICE}/{METHODS[Lane.HELLO]}")
+        return await self._await_reply(call(message, timeout=self._legs * self._courier.patience))
+
+    async def _call_back(self, lane: Lane, pieces: AsyncIterator[bytes], timeout: float) -> bytes:
+        """Sends a message on a stream that the peer holds open here, and returns the answer."""
+        answer = await self.held.call(lane, pieces, timeout)
+        self.arrivals += 1
+        return answer
 
     async def _await_reply(self, call: Awaitable[bytes]) -> bytes:
         """Returns the answer to a call; raises TransportError if it fails."""
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            raise TransportError(explain_rpc_error(error, self.peer)) from None
+            raise TransportError(self.explain(error)) from None
         except asyncio.CancelledError:
             # Closing a channel cancels its calls, which must not cancel the tasks that wait for them.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            raise TransportError(f"{self.peer.name} at {self.peer.address} is called again") from None
+            raise TransportError(f"{self.where} will be called again") from None
         self.arrivals += 1
         return answer
+
+    def explain(self, error: grpc.aio.AioRpcError) -> str:
+        """Returns why a call to the peer failed, and what to do."""
+        proxy = self._courier.proxy
+        if proxy is not None and (why := proxy.explain(error.details() or "", self.where)) is not None:
+            return why
+        return explain_rpc_error(error, self.peer)
 
     def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts a background task."""
@@ -168,17 +229,42 @@ class PeerLink:
         return task
 
     def _relay_links(self) -> Iterator["PeerLink"]:
-        """Yields the working links to parties that may relay."""
+        """Yields the links to relays, and the working links to parties that may relay."""
         for name in self.relays:
-            if not self._courier.links[name].trouble:
-                yield self._courier.links[name]
+            link = self._courier.links[name]
+            if link.peer.is_relay or not link.trouble:  # no hello would tell that a relay is back
+                yield link
+
+    async def _relay(self, send: Callable[["PeerLink"], Awaitable[T]]) -> T:
+        """Sends a message through the first relay that delivers it; raises TransportError if none does."""
+        why = f"{self.peer.name} and {self.me} have no address, and no relay is reachable; try: start the relay"
+        for link in self._relay_links():
+            try:
+                answer = await send(link)
+            except TransportError as error:
+                why = str(error)
+                continue
+            self.trouble = ""
+            self.arrivals += 1
+            self._retry.set()
+            return answer
+        self.trouble = why
+        raise TransportError(why)
 
     async def deliver(self, frame: Frame, head: FrameHeader, timeout: float) -> bool:
         """Sends a frame once; returns whether it is settled. Raises TransportError if it was not delivered."""
-        call = self._open_channel().stream_unary(f"/{SERVICE}/Deliver")
-        return (
-            await self._await_reply(call(split_frame(head, frame), timeout=timeout + frame.size / SLOWEST)) == SETTLED
-        )
+        return await self.deliver_pieces(split_frame(head, frame), self._legs * (timeout + frame.size / SLOWEST))
+
+    async def deliver_pieces(self, pieces: AsyncIterator[bytes], timeout: float) -> bool:
+        """Sends the pieces of a frame once; returns whether it is settled. Raises TransportError if that fails."""
+        if not self.peer.address:
+            return await self._call_back(Lane.FRAME, pieces, timeout) == SETTLED
+        call = self._open_channel(Lane.FRAME).stream_unary(f"/{SERVICE}/{METHODS[Lane.FRAME]}")
+        return await self._await_reply(call(pieces, timeout=timeout)) == SETTLED
+
+    def open_stream(self, lane: Lane) -> Any:
+        """Opens a stream to the peer, on which it can call us back."""
+        return self._open_channel(lane).stream_stream(f"/{SERVICE}/Hold")()
 
     async def close(self) -> None:
         """Cancels all tasks and closes the channel."""
@@ -188,21 +274,27 @@ class PeerLink:
         for aside in tuple(self._tasks):
             aside.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._channel is not None:
-            await self._channel.close()
+        await _close_all(list(self._channels.values()), None)
 
-    def _open_channel(self) -> grpc.aio.Channel:
-        if self._channel is None:
+    def _open_channel(self, lane: Lane) -> grpc.aio.Channel:
+        """Returns the channel of a lane. Where one connection carries calls both ways, each lane has its own."""
+        if not (self._courier.is_outbound or self._courier.is_relay or self.peer.is_relay):
+            lane = Lane.FRAME
+        if lane not in self._channels:
             credentials = grpc.ssl_channel_credentials(self.peer.certificate, self._tls.key, self._tls.certificate)
-            options = (
+            proxy = self._courier.proxy
+            options: tuple[tuple[str, int | str], ...] = (
                 *OPTIONS,
+                *(DIRECT if proxy is None else proxy.options(self.peer.address)),
                 ("grpc.ssl_target_name_override", self.peer.host),
                 ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
                 ("grpc.min_reconnect_backoff_ms", int(self._courier.patience * 1000)),  # how long one may take
                 ("grpc.max_reconnect_backoff_ms", int(self._courier.longest * 1000)),
+                ("tacit.lane", lane),  # channels with equal options would share one connection
             )
-            self._channel = grpc.aio.secure_channel(self.peer.address, credentials, options)
-        return self._channel
+            target = self.peer.address if proxy is None else proxy.address
+            self._channels[lane] = grpc.aio.secure_channel(target, credentials, options)
+        return self._channels[lane]
 
     async def _run(self) -> None:
         pauses = self._courier.backoff()
@@ -235,6 +327,8 @@ class PeerLink:
     async def _deliver_once(self, frame: Frame) -> bool:
         """Sends a frame directly or, if that fails, through a relay."""
         head, patience = FrameHeader(self.me, self.peer.name, frame.size), self._courier.patience
+        if not self.is_direct:
+            return await self._relay(lambda link: link.deliver(frame, head, patience))
         if not self.trouble or not self.relays:
             try:
                 return await self.deliver(frame, head, patience)
@@ -246,10 +340,20 @@ class PeerLink:
         raise TransportError(self.trouble)
 
 
+async def _close_all(channels: Sequence[grpc.aio.Channel], grace: float | None) -> None:
+    await asyncio.gather(*(channel.close(grace) for channel in channels))
+
+
+async def _yield_one(message: bytes) -> AsyncIterator[bytes]:
+    yield message
+
+
 def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
     """Returns the reason why a call failed, with a remedy."""
     text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
     details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return f"{where}: {details}"
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where} does not know our certificate; try: have both take the newest federation.toml"
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:

@@ -27,7 +27,7 @@ two iterations are not enough. λ is stored unscaled, and not as λ/ρ, so the u
 | paper | here |
 | --- | --- |
 | 000, Algorithm 3: SecureAggregation(k, w_k) | `peer` |
-| w_k; n; I; ρ | `w`, the weight as its last entry; `n`; `AdmmTerms.iterations`; `rho`, one for each iteration |
+| w_k; n; I; ρ | `w`, with the weight as its last entry; `n`; `AdmmTerms.iterations`; `rho`, one for each iteration |
 | initialize λ_k⁰; z⁰ = 0 | `lambda_`, uniform in `AdmmSettings.lambda0`; `z` |
 | π: the (i mod \\|Π\\|)-th partition in Π; g: the group of k | `partition`, of `AdmmTerms.pattern`; `g` |
 | x_k^i, "x minimization", (4) | `x` |

@@ -36,17 +36,17 @@ s + 1 neighbours. If one drops out between its masked model and its release, nod
 
 | paper | here |
 | --- | --- |
-| 004, Algorithm 1, node N_i | `node`, a sender (`Sending`) and a receiver (`Receiving`) at once |
+| 004, Algorithm 1, node N_i | `node`, which is a sender (`Sending`) and a receiver (`Receiving`) |
 | I_i; v_i; d; View(N_k); s | `selection`; `vector`; `entries`; `GraphTerms.view`; `masking` |
 | Algorithm 2, lines 2 to 6: send I_i and seeds | `Selection`, `Receiving.prestep`, and `Turn`, which passes on I_j |
 | line 7: I_{i∩j} | `Sending.overlaps` |
-| lines 8 to 10: M_ij − M_ji | one stream of `pairwise`, added by one of the two and subtracted by the other |
+| lines 8 to 10: M_ij − M_ji | one stream of `pairwise`: one node of the pair adds it, the other node subtracts it |
 | Algorithm 3, lines 3 to 9: v_{k←i}, C, I'_ik, w_{k←i} | `Sending.mask_entries`: `w`, `count_sets`, `kept` |
-| line 8 with s of Section 3.4.2 | `kept`: at least `masking` others share an entry |
+| line 8 with s of Section 3.4.2 | `kept`: the entries that at least `masking` other senders selected too |
 | line 10: send | `Masked`, without I'_ik, which the receiver computes (`Receiving.kept`) |
 | Algorithm 4: aggregate_received_models | `Receiving.add`, `Receiving.unmask`, `mix_models` |
 | c, v'_i | `GraphTerms.weight`, which is 1/c in a regular graph; `average` |
-| Lemma 3 | `mask_entries`: both of a pair find the same entries |
+| Lemma 3 | `mask_entries`: both nodes of a pair find the same entries |
 """
 
 from tacit.core.average import Average

@@ -33,8 +33,8 @@ of the initial vectors.
 | x_i and y_i | `x`, with y_i as its last entry |
 | Algorithm 4, line 1: y_i(0); x_i(0) = w_i(0) | `start_mass`; the distribution is `PushSumSettings.y0` |
 | lines 3 to 6: p_ii in [β, α], or 1; p_ji | `self_weight`, in a range of the settings; `part` is p_ji x_i |
-| line 7 (Algorithm 3, lines 2 and 3): send and sum | `record_push`, `Mass`, `take_masses`, which returns z_i, y_i |
-| N_i^out(t), N_i^in(t) | `out`, `heard`, of the `graph` of the round |
+| line 7 (Algorithm 3, lines 2 and 3): send and sum | `record_push`, `Mass`, `take_masses`, which computes z_i and y_i |
+| N_i^out(t), N_i^in(t) | `out`, `heard`, from the `graph` of the round |
 | line 8 (4): w_i = z_i/y_i | `w` |
 | line 9 (5): x_i ← z_i − η ∇l_i(w_i) | `apply_step`, in the next round: the caller has taken the step |
 """

@@ -8,9 +8,9 @@
 | ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
 | | server | `SealedShares`: U3 and the shares for this user | users of U3 |
 | MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and a tag over U2 and U3 for each neighbour | server |
-| | server | `Chosen`: U5 ⊆ U4, the users that delivered, and their tags | users of U4 |
+| | server | `Chosen`: U5 ⊆ U4, and the tags of U5's users | users of U4 |
 | ConsistencyCheck | user u ∈ U4 | `Consent`: signature over U2, U3 and U5 | server |
-| | server | `Consents`: the signatures of U6 | users of U6 |
+| | server | `Consents`: as many signatures of U6's users as a user requires | users of U6 |
 | Unmasking | user u ∈ U6 | `Unmask`: a share of b_v for v ∈ U5, of s_v^SK for v ∈ U3 \\ U5 | server |
 | | server | `Sum` | everyone |
 
@@ -58,17 +58,17 @@ left, the parties that are behind are sent the last sum, and the round ends with
 | paper | here |
 | --- | --- |
 | 003, Section 3: user u; server | `client`; `server` |
-| m; E, E₀; Th | `parties`; `sampled`, `oversampled`; `threshold` |
+| m users; E, E₀; threshold Th | `parties`; `sampled`, `oversampled`; `threshold` |
 | d_u^SK, d_u^PK; pseudo-identity | the identity keys of the roster; `sign`, `verify` |
 | (c_u^SK, c_u^PK), (s_u^SK, s_u^PK); AdvertiseKeys | `c`, `s`; `AdvertiseKeys`, `KeyList` |
 | U1, U2 ⊆ U1; SIG.ver of the list | `select_asked`; `check_asked`, `check_keys` |
 | b_u; SS.share; e_{u,v} = AE.enc(KA.agree(c_u^SK, c_v^PK), …) | `b`; `share_secrets`; `ShareKeys`, `SealedShares` |
 | MaskedInputCollection: p_{u,v}, Δ_{u,v}, p_u, y_u | `mask`, `pairwise`; `y` in `MaskedInput` |
-| U3, U4, U5 ⊆ U4 | `SealedShares.members`; who sent `MaskedInput`; `select_u5`, `Chosen` |
+| U3, U4, U5 ⊆ U4 | `SealedShares.members`; the senders of `MaskedInput`; `select_u5`, `Chosen` |
 | ConsistencyCheck: σ'_u over U5 | `check_chosen`, `check_views`; `Consent` over U2, U3 and U5 |
 | Unmasking: U6; AE.dec; shares of s_v^SK and b_v | `check_consents`, `open_shares`; `Unmask` |
 | U7; SS.recon; O = Σ x_u | `Recovery`; `Sum` |
-| 003, Algorithm 1, lines 7 and 8: S_t of E users, θ | `participation`, `sampled`; the average that all go on from |
+| 003, Algorithm 1, lines 7 and 8: S_t of E users, θ | `participation`, `sampled`; the average from which all continue |
 | 002: selection policies; B, K, T | `Batches`, `Partition`, `Random`, `Family`; `family`, `per_round`, `privacy` |
 | 002: selection by least frequency; F; C(T) | `Participation.ask`; `fairness_gap`; `Batches.expected_cardinality` |
 """

@@ -224,5 +224,6 @@ class Recovery:
                 if fits(secret):
                     return secret  # a wrong share may be the holder's fault or the dealer's; the server cannot tell
         raise WireError(
-            f"the shares of a secret of {link.parties[owner]} do not fit together; a holder lied, or its owner"
+            f"the shares of a secret of {link.parties[owner]} do not belong together: a holder or the owner "
+            "sent a wrong share"
         )

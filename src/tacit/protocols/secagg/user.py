@@ -70,6 +70,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     seals = {v: accord.agree(SEAL, listed.members, u, c.secret, v, key) for v, (key, _, _) in listed.keys.items()}
     own, sealed = share_secrets(accord, circle, u, s, b, seals)
     await link.send(SERVER, ShareKeys(sealed, accord.commitment(u, b)))
+    del sealed  # sent; a simulation would otherwise hold those of all clients until the end of the round
 
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
@@ -78,26 +79,28 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
-        raise blame_server("the shares it passed on are not those of the users it lists")
+        raise blame_server("its shares do not come from the users that it lists")
     if len(u3) < terms.fewest_present or len(others) + 1 < terms.threshold:
         raise blame_server(
-            f"it goes on with {format_count(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
+            f"it continues with {format_count(len(u3), 'user')}, and too few of them ({len(others) + 1}) hold "
+            "our shares"
         )
     held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
-    y = ring.encode(update)
-    mask(accord, listed.members, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
-    view = accord.view(u, listed.members, inbox.members)
+    y, members2, members3 = ring.encode(update), listed.members, inbox.members
+    mask(accord, members2, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
+    del listed, inbox  # read, as above
+    view = accord.view(u, members2, members3)
     views = {v: suite.tag(seals[v], view) for v in others}
     # The batch is saved before the vector is sent, because the user may never learn whether it was summed.
     state = await link.save(msgspec.structs.replace(state, batch=promised_batch(accord, state, u)))
     await link.send(SERVER, MaskedInput(views, memoryview(ring.pack(y))))
-    del y  # sent; a simulation would otherwise hold one per client until the end of the round
+    del y, views  # sent, as above
 
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
         return await adopt_sum(accord, state, base, chosen)
-    sets = listed.members, inbox.members, chosen.members
+    sets = members2, members3, chosen.members
     check_chosen(accord, circle, sets)
     check_views(accord, seals, sets, others, chosen.views)
     await link.send(SERVER, Consent(suite.sign(accord.consent(*sets))))
@@ -114,7 +117,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     await link.send(SERVER, Unmask(seeds, keys))
     result = await link.receive(SERVER, Sum, patience=PATIENCE)
     if result.members != chosen.members:
-        raise blame_server("it announces the sum of other users than we helped to unmask")
+        raise blame_server("it announces a sum of users other than those that we helped to unmask")
     return await adopt_sum(accord, state, base, result)
 
 
@@ -129,7 +132,8 @@ async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: La
     announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
     if 0 < last.round < state.adopted_round:
         raise blame_server(
-            f"it sends the sum of round {last.round} again, and we have adopted that of round {state.adopted_round}"
+            f"it sends the sum of round {last.round}, but we have already adopted the sum of round "
+            f"{state.adopted_round}"
         )
     adopted = announced.lineage(accord.units(changes=base.adds_up))
     if state.adopt_lineage(accord.suite.ring.length, adopted).lineage != base.lineage:
@@ -206,9 +210,9 @@ def check_keys(
     The signature also covers the lineage of the signer's model. So that of a party with another lineage is invalid.
     """
     if keys.keys() != set(circle.neighbours(u)):
-        raise blame_server("the keys it lists are not those of our neighbours")
+        raise blame_server("its list of keys is not the list of our neighbours")
     if len({*own, *(key for c, s, _ in keys.values() for key in (c, s))}) != 2 * len(keys) + 2:
-        raise blame_server("the keys it lists are not all different")
+        raise blame_server("its list of keys has duplicates")
     for v, (c, s, signature) in keys.items():
         try:
             accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s, lineage), signature)
@@ -240,7 +244,7 @@ def open_shares(
         except (WireError, msgspec.DecodeError):
             raise PeerFault(accord.link.parties[v], Drop.BAD_SHARE) from None
         if (held[v].u, held[v].v) != (v.to_bytes(4), u.to_bytes(4)):
-            raise PeerFault(accord.link.parties[v], Drop.BAD_SHARE, "it is addressed to somebody else")
+            raise PeerFault(accord.link.parties[v], Drop.BAD_SHARE, "the message is addressed to another party")
     return held
 
 
@@ -265,11 +269,11 @@ def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes
     terms = accord.terms
     u5 = terms.sets.users(sets[2])
     if not terms.sets.within(sets[2], sets[1]):
-        raise blame_server("it chose users that it did not list before")
+        raise blame_server("it chose users that it had not listed")
     if not terms.alike.allows(u5) or len(u5) < terms.smallest_sum:
         raise blame_server(f"our policy does not allow a sum over {format_count(len(u5), 'user')} as it was chosen")
     if too_thin(terms, circle, u5):
-        raise blame_server("the users it chose are too thinly spread to hide each other")
+        raise blame_server("each chosen user has too few chosen neighbours to hide it")
 
 
 def check_views(
@@ -286,12 +290,14 @@ def check_views(
     u2, u3, u5 = sets
     chosen = accord.terms.sets.users(u5).intersection(others)
     if views.keys() != chosen:
-        raise blame_server("it does not show for which sets those it chose have masked")
+        raise blame_server("it does not show for which sets the chosen users have masked")
     for v, tag in views.items():
         try:
             accord.suite.check_tag(seals[v], accord.view(v, u2, u3), tag)
         except WireError:
-            raise PeerFault(accord.link.parties[v], Drop.BROKE_RULES, "it masked for other sets than we did") from None
+            raise PeerFault(
+                accord.link.parties[v], Drop.BROKE_RULES, "it masked for sets that differ from ours"
+            ) from None
 
 
 def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes], consents: Consents) -> None:
@@ -304,8 +310,8 @@ def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, byt
     needed, among = accord.count_consents(circle, known.users(sets[0])), known.within(consents.members, sets[0])
     if not among or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
         raise blame_server(
-            f"it shows that {format_count(len(u6), 'user agrees', 'users agree')} on the chosen set, and must show it "
-            f"of {needed}"
+            f"it shows that {format_count(len(u6), 'user agrees', 'users agree')} on the chosen set, and "
+            f"{needed} are needed"
         )
     looked = range(needed) if circle.complete else accord.suite.entropy.sample(range(needed), min(SAMPLE, needed))
     statement = accord.consent(*sets)

@@ -176,7 +176,7 @@ class PrescribedSelections:
     def read(self, seed: bytes) -> Bits:
         """Returns the selection of the owner of a seed."""
         if seed not in self._of_seed:
-            raise WireError("a seed that nobody selected entries with")
+            raise WireError("no selection was made with this seed")
         return self._of_seed[seed]
 
 
@@ -235,7 +235,7 @@ def read_selection(suite: Suite, terms: GraphTerms, selection: bytes, entries: i
     settings = terms.settings
     if not terms.selective:
         if selection:
-            raise WireError("a selection of entries, where all are shared")
+            raise WireError("it sent a selection of entries, and this graph shares all entries")
         return select_all(entries)
     if terms.shows_data:
         return pack_mask(index_sets.decode_mask(selection, entries))

@@ -35,7 +35,7 @@ def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedR
         simple = fault.action == "silence" or (fault.action == "drop" and fault.message in kinds)
         if not simple or fault.number is not None or fault.to not in (None, SERVER):
             raise ConfigError(
-                f"many rounds can be audited only with faults that drop a {' or '.join(sorted(kinds))}, or silence a "
+                f"for many rounds, faults may only drop a {' or '.join(sorted(kinds))}, or silence a "
                 f"party; not {fault.action}"
             )
     state = simulation.states[SERVER]

@@ -153,9 +153,7 @@ class Simulation:
         Only a `twin` supports it: otherwise keys depend on all earlier updates.
         """
         if not self._twin or states.keys() != self.participants.keys():
-            raise ConfigError(
-                "only a run that follows from its seed alone can be continued, with the states of all parties"
-            )
+            raise ConfigError("only a seeded run can be continued, and only with the states of all parties")
         self.number = number
         for party, participant in self.participants.items():
             participant.number = number
@@ -269,7 +267,7 @@ class Simulation:
             raise ConfigError(problems)
         missing = set(self.parties) - updates.keys() - set(absent)
         if missing or not updates.keys() <= set(self.parties):
-            raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
+            raise ConfigError(f"a round needs exactly one update from each of {', '.join(self.parties)}")
 
     def _rows(self, out: Any) -> Rows:
         """Returns the row of each party; raises ConfigError if averages cannot be written into the matrix."""

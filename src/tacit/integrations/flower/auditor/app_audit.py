@@ -261,7 +261,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     unset = ValueOrigin(OriginCode.NOT_IN_APP, name="parties")
     nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
-        raise ConfigError(f"{nodes} nodes are too many to analyse; try: ask about at most {MOST_NODES}: --parties")
+        raise ConfigError(f"{nodes} nodes are too many to analyse; try: --parties with at most {MOST_NODES}")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0)
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes

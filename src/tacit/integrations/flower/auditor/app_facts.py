@@ -113,7 +113,7 @@ class App:
         module = self.source.load(name)
         if module is None:
             path = self.source.folder / f"{name.replace('.', '/')}.py"
-            raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
+            raise ConfigError(f"{path}, the file of the server app, does not exist")
         trace = Trace.of(self.source, module, attribute)
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
         worst = replace(worst, elsewhere=trace.elsewhere)

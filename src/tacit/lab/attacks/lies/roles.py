@@ -331,7 +331,7 @@ class SymbolicCast(Cast):
         ]
         found = solve_forms(forms, [target, *self._inputs])
         if target not in found:
-            raise ConfigError("this does not follow from what the clients said")
+            raise ConfigError("this does not follow from the messages of the clients")
         pieces = tuple(
             RecipePiece(factor, tuple(Part(times, view.vectors[index], 0) for index, times in sums.items()))
             for factor, sums in found[target]

@@ -74,7 +74,7 @@ def _accept_any_u5(accord: Accord, circle: Circle, sets: Sets) -> None:
     del circle
     _, u3, u5 = map(accord.terms.sets.users, sets)
     if not u5.issubset(u3):
-        raise user.blame_server("it chose users that it did not list before")
+        raise user.blame_server("it chose users that it had not listed")
 
 
 def _mask_without_b(

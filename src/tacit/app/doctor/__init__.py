@@ -1,0 +1,1 @@
+"""Checks of a party's machine and of the paths to its peers, before the first round."""

@@ -1,0 +1,153 @@
+"""Checks of this machine: roster, identity, state folder, disk, ports, clock and version."""
+
+import asyncio
+import fcntl
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
+from time import time
+
+from tacit.app.doctor.findings import Finding, Level
+from tacit.core.errors import ConfigError
+from tacit.core.suite import Party
+from tacit.core.version import RELEASE
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import RosterFile
+from tacit.net.transport.listen_addresses import WILDCARDS, find_listen_addresses
+from tacit.runtime.agreement import VERSION
+from tacit.runtime.atomic_files import check_folder as check_owner_of_folder
+
+LEAST_FREE = 1 << 30
+"""Free bytes of the disk below which a warning is given. A model of 100 million entries takes 400 MB."""
+LEAST_FREE_TO_START = 100 << 20
+"""Free bytes of the disk below which no round should begin."""
+TOLERANCE = 300.0
+"""Seconds by which a file may be newer than the present time, as on a network disk with a clock of its own."""
+
+
+def check_roster(roster: RosterFile, path: Path) -> Finding:
+    """Says who is on the roster, which was read without problems."""
+    count = len(roster.names)
+    text = f"{path.name} is valid: {roster.federation}, {roster.protocol}, {count} parties, session {roster.nonce[:8]}"
+    return Finding("roster", Level.OK, text)
+
+
+def check_version() -> Finding:
+    """Says which release runs, and whether it can talk to peers."""
+    text = f"tacit {RELEASE} (messages of version {VERSION}), Python {platform.python_version()}"
+    if find_spec("grpc") is None:
+        return Finding("version", Level.FAILED, f"{text}: grpc is not installed", "pip install 'tacit[grpc]'")
+    return Finding("version", Level.OK, f"{text}; the first hello compares it with the peers' version")
+
+
+def check_identity(roster: RosterFile, me: Party, path: Path) -> tuple[Credentials | None, list[Finding]]:
+    """Checks the permissions and content of an identity file, and that it belongs to the party's card."""
+    try:
+        mine = Credentials.load(path)
+    except ConfigError as error:
+        return None, Finding.failure("identity", error)
+    if mine.name != me:
+        text = f"{path} is the identity of {mine.name}, not of {me}"
+        return None, [Finding("identity", Level.FAILED, text, f"give the identity of {me}: --identity FILE")]
+    found = [Finding("identity", Level.OK, f"{path} is readable by its owner only")]
+    try:
+        roster.check(mine)
+    except ConfigError as error:
+        return None, [*found, *Finding.failure("identity-card", error)]
+    return mine, [*found, Finding("identity-card", Level.OK, f"its keys are those on the card of {me}")]
+
+
+# --- the state folder ----------------------------------------------------------------------------------------------
+
+
+def is_in_use(folder: Path) -> bool:
+    """Returns whether a process has the folder of a party open."""
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def check_folder(folder: Path, running: bool) -> list[Finding]:
+    """Checks owner, permissions and writability of the state folder, and the free space of its disk."""
+    exists = folder.exists()
+    try:
+        if exists:
+            check_owner_of_folder(folder)
+    except ConfigError as error:
+        return Finding.failure("folder", error)
+    except OSError as error:
+        return [
+            Finding("folder", Level.FAILED, f"{folder} cannot be opened: {error.strerror}", "give another --folder")
+        ]
+    there = next(each for each in (folder, *folder.resolve().parents) if each.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        remedy = f"let this user write there, or give another folder (ls -ld {quote(str(there))})"
+        return [Finding("folder", Level.FAILED, f"{there} is not writable: {error.strerror}", remedy)]
+    state = "in use by a running process" if running else "writable" if exists else "not there yet, and can be made"
+    return [Finding("folder", Level.OK, f"{folder} is {state}"), _check_space(there)]
+
+
+def _check_space(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    text = f"{free / (1 << 30):.1f} GiB are free on the disk of {folder}"
+    if free >= LEAST_FREE:
+        return Finding("disk", Level.OK, text)
+    level = Level.WARNING if free >= LEAST_FREE_TO_START else Level.FAILED
+    return Finding("disk", level, text, "free disk space, or put the folder on another disk: --folder")
+
+
+# --- port and clock ------------------------------------------------------------------------------------------------
+
+
+def check_listening(address: str, running: bool) -> list[Finding]:
+    """Checks that this machine can listen at the party's address, on each address family that it has."""
+    if not address:
+        return [Finding("listen", Level.OK, "the card has no address: this party only dials out")]
+    if running:
+        return [Finding("listen", Level.UNCHECKED, f"{address}: the running process listens there")]
+    try:
+        found = asyncio.run(find_listen_addresses(address))
+    except ConfigError as error:
+        return Finding.failure("listen", error)
+    text = f"can listen at {', '.join(found)}"
+    if any(each.rpartition(":")[0].strip("[]") in WILDCARDS for each in found):
+        text = f"{address} is no address of this machine, so a router has to forward it; {text}"
+        return [
+            Finding("listen", Level.WARNING, text, f"have a peer run tacit doctor, and see that it reaches {address}")
+        ]
+    return [Finding("listen", Level.OK, text)]
+
+
+def check_clock(files: Iterable[Path]) -> list[Finding]:
+    """Checks that no file of the party is from the future. Certificates are checked when peers are connected to."""
+    now, newest, which = time(), 0.0, Path()
+    for path in files:
+        with suppress(OSError):
+            entries = [path, *path.iterdir()] if path.is_dir() else [path]
+            for entry in entries:
+                if (changed := entry.stat().st_mtime) > newest:
+                    newest, which = changed, entry
+    if newest > now + TOLERANCE:
+        text = f"{which} was written {newest - now:.0f} s after the present time of this clock"
+        return [Finding("clock", Level.FAILED, text, "set the clock, such as by NTP: timedatectl")]
+    text = "no file is newer than this clock; clocks of peers: no message carries the time"
+    return [Finding("clock", Level.OK, text)]
