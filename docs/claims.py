@@ -262,6 +262,16 @@ CLAIMS = (
     ),
 )
 CONFIRMED, REFUTED, PARTLY, OPEN = "confirmed", "refuted", "refuted in part", "not comparable"
+COMPARABLE = "agrees where comparable"
+
+
+def _judge(agree: int, differ: int, rows: int) -> str:
+    """Returns the verdict on a claim. A claim most of whose rows cannot be compared is not confirmed."""
+    if differ:
+        return PARTLY if agree else REFUTED
+    if not agree:
+        return OPEN if rows else "not run"
+    return CONFIRMED if 2 * agree >= rows else f"{COMPARABLE}: {agree} of {rows} rows"
 
 
 def reproduced(claim: Claim) -> Finding:
@@ -277,12 +287,20 @@ def reproduced(claim: Claim) -> Finding:
     ]
     counts = Counter(row["verdict"] for row in about)
     agree, differ = counts["agrees"], counts["differs"]
+    others = Counter(row["verdict"] for row in rows.values() if row not in about)
+    rest = others.total()
+    more = (
+        f"; {rest} other row{'s' * (rest > 1)} of this run test{'s' * (rest == 1)} something else "
+        f"({others['agrees']} agree, {others['differs']} differ)"
+        if rest
+        else ""
+    )
     off = next((row for row in about if row["verdict"] == "differs"), None)
     return Finding(
         claim.text,
-        (PARTLY if agree else REFUTED) if differ else (CONFIRMED if agree else OPEN if about else "not run"),
+        _judge(agree, differ, len(about)),
         f"[{claim.name}](reproductions/{claim.name[:3]}.md): of {len(about)} rows {agree} agree, {differ} differ, "
-        f"{len(about) - agree - differ} cannot be compared",
+        f"{len(about) - agree - differ} cannot be compared{more}",
         NONE if off is None else f"{off['what']}: {off['ours']} (paper: {off['paper']})".replace("|", "\\|"),
         claim.holds,
     )
@@ -787,6 +805,7 @@ PAPERS = {
 CLASSES = {
     "confirmed": lambda verdict: verdict == CONFIRMED,
     "confirmed, under a condition": lambda verdict: verdict.startswith(f"{CONFIRMED}, "),
+    COMPARABLE: lambda verdict: verdict.startswith(COMPARABLE),
     "refuted in part": lambda verdict: verdict == PARTLY,
     "refuted": lambda verdict: verdict.startswith(REFUTED) and verdict != PARTLY,
 }

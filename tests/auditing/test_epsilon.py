@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
+from tacit.app.terminal.audit_tables import make_question
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Verdict
 from tacit.auditing.render.epsilon import describe_epsilon
@@ -182,7 +184,18 @@ def test_a_plan_says_how_much_noise_each_of_its_proposals_takes():
     # Of the 5 who must be there at least, one colludes.
     assert whole.company == whole.options["threshold"] - 1
     shown = CliRunner().invoke(app, ["plan", "7", "--rounds", "5", "--entries", "100"]).output
-    assert f"{whole.sigma:.3g}" in shown
+    assert f" {whole.noise:.3g} " in shown
+
+
+def test_the_noise_of_a_plan_gives_its_epsilon_in_an_audit():
+    proposed = tacit.plan(5, rounds=20, dropout=0.05, entries=100)
+    for proposal in proposed.proposals:
+        if proposal.protocol != "secagg":
+            continue
+        question = replace(make_question(proposed, proposal), noise=proposal.noise, length=100)
+        question = replace(question, options={**question.options, "norm": 1.0})
+        worst = max(report.epsilon_at_worst for report in question.answers())
+        assert 0.7 * proposed.epsilon <= worst <= proposed.epsilon
 
 
 # --- over several rounds: what others pass on -----------------------------------------------------------------------

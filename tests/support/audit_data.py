@@ -10,4 +10,7 @@ def audit(protocol, parties, coalition=None, **asked):
     question = Question(protocol, parties, asked.pop("options", {}), coalition, **asked)
     scope, reports = question.scope(), list(question.answers())
     summary = summarize_reports(reports, question)
-    return {**describe_subject(scope.protocol, scope.terms), **describe_summary(summary)}, question.command
+    return {
+        **describe_subject(scope.protocol, scope.terms, question.options),
+        **describe_summary(summary),
+    }, question.command

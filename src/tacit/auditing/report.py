@@ -62,8 +62,8 @@ class Report:
     drowned: tuple[Party, ...] = ()
     """Parties whose vectors rounding hides: with more digits per entry they would be exposed."""
     at_worst: tuple[Party, ...] | None = None
-    """Parties exposed in the worst case of dropouts: in a round with the fewest contributors, or in the analysed rounds
-    without it. None if the worst case was not analysed."""
+    """Parties exposed in the analysed rounds, or in one more round with the fewest contributors: the worst case of
+    dropouts. It contains all `victims`. None if the worst case was not analysed."""
     fewest: int | None = None
     """Contributors left in that worst case."""
     dropout: float = 0.0

@@ -179,6 +179,7 @@ class ReasonCode(StrEnum):
     BASELINE_WITHOUT_SERVER = "baseline_without_server"
     EVERYBODY = "everybody"
     EVERYBODY_SPARSE = "everybody_sparse"
+    ALL_OR_NOTHING = "all_or_nothing"
     WHOLE_BATCHES = "whole_batches"
     NEIGHBOURS = "neighbours"
     ALL_TO_ALL = "all_to_all"

@@ -229,7 +229,7 @@ def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatc
     assert found["verdict"].startswith("Analysed: the first 8 of 9 rounds, and no others. ")
     assert found["assumed"][0].startswith("Only the first 8 of 9 rounds were analysed")
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "<b>No exposure found in the first 8 of 9 rounds</b>" in page
+    assert "<b>Holds in the first 8 of 9 rounds</b>" in page
     assert found["says"].endswith("in the first 8 of 9 rounds")
 
 

@@ -11,6 +11,7 @@ from tacit.app.reports.assessments import (
     assess_privacy_claims,
     find_epsilon,
 )
+from tacit.app.reports.audit_sections import build_sections, list_late_victims, seeds_by_victim
 from tacit.learn.scenario import Privacy
 
 
@@ -81,3 +82,33 @@ def test_a_run_says_what_was_planned_and_spent(noisy):
 def test_noise_of_the_paper_is_called_too_low(noisy):
     run = RunFacts(3, "", None, Privacy(epsilon=2.0, clip=0.5, unit="sample", sigma="paper"))
     assert "too low" in answers(assess_privacy_claims(noisy, run))["What are ε and δ?"]
+
+
+def test_the_worst_case_names_only_those_that_are_not_recovered_anyway():
+    found = audit("secagg", 5, ("server",), rounds=50, dropout=0.05)[0]
+    (report,) = found["reports"]
+    assert report["verdict_code"] == "exposed"
+    anyway = set(seeds_by_victim(report))
+    assert anyway == {"p0", "p1", "p2", "p3", "p4"}
+    rows = answers(row for part in assess_impact(found) for row in part.rows)
+    worst = rows["What if more parties drop out?"]
+    assert worst.startswith("In the worst case that the settings allow, a round with 4 contributors, no further vector")
+    columns = {column.heading: column.cells for column in build_sections(found, "")["coalitions"]}
+    assert list(columns["also in the worst case"]) == ["nobody else"]
+
+
+def test_the_worst_case_names_those_that_are_recovered_only_then():
+    found = audit("secagg", 3, ("p0",), options={"threshold": 2})[0]
+    rows = answers(row for part in assess_impact(found) for row in part.rows)
+    assert list_late_victims(found["reports"][0]) == ["p1"]
+    assert rows["What if more parties drop out?"].endswith(
+        "a round with 2 contributors, 1 coalition recovers vectors that are not recovered otherwise: p1."
+    )
+
+
+def test_a_measure_is_no_assumption():
+    found = audit("secagg", 5, ("server",), rounds=50, dropout=0.05)[0]
+    assert "with_drift" in {step["code"] for step in found["next"]}
+    rows = answers(row for part in assess_impact(found) for row in part.rows)
+    assert "tacit plan 5" in rows["Which settings would protect more?"]
+    assert "drift" not in rows["Which settings would protect more?"]

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def words(protocol, parties=9, **question):
 
 def test_an_audit_that_finds_nobody_does_not_read_as_private():
     told = said(run("audit", "secagg", "--rounds", "10").stdout)
-    assert "No exposure found. Neither the server nor any single party can recover another party's vector" in told
+    assert "Holds. Neither the server nor any single party can recover another party's vector" in told
     for assumed in ("No party drops out", "each party and the server acts alone", "10 rounds", "Models are static"):
         assert assumed in told
     for uncovered in ("the average itself", "Malicious parties", "tacit attack lies", "who takes part"):
@@ -91,7 +92,7 @@ def test_the_next_question_is_the_one_that_finds_somebody():
             "secagg",
             {"coalition": ("server", "p0")},
             Verdict.HOLDS,
-            "No exposure found. The server and p0 together cannot recover another party's vector",
+            "Holds. The server and p0 together cannot recover another party's vector",
         ),
         (
             "gossip",
@@ -118,6 +119,26 @@ def test_verdicts(protocol, question, code, verdict):
     summary, text = words(protocol, **question)
     assert verdict in text.verdict
     assert summary.verdict is code
+
+
+def test_a_verdict_on_everything_reads_differently_from_one_on_a_part():
+    holds, held = words("secagg", 5, coalition=("server",), rounds=3)
+    part, found = words("secagg", 5, coalition=("server",), rounds=3, dropout=0.05, drift="free")
+    assert (holds.verdict, part.verdict) == (Verdict.HOLDS, Verdict.NOTHING_FOUND)
+    assert held.verdict.startswith("Holds. The server cannot recover another party's vector, in every case under")
+    assert found.verdict.startswith("No exposure found, as long as models drift. In what was analysed, the server")
+    assert "not a proof" in found.verdict
+    assert "not a proof" not in held.verdict
+
+
+def test_a_vector_that_stands_out_is_in_the_verdict():
+    alone, text = words("secagg", 5, coalition=("server",), rounds=20, drift="free", dropout=0.1)
+    group = min(report.smallest_group for report in alone.reports)
+    assert ("A vector stands out: anonymity set 1." in text.verdict) == (group == 1)
+    summary = replace(alone, reports=tuple(replace(each, smallest_group=1) for each in alone.reports))
+    assert "A vector stands out: anonymity set 1." in render_summary(summary).verdict
+    summary = replace(alone, reports=tuple(replace(each, smallest_group=2) for each in alone.reports))
+    assert "stands out" not in render_summary(summary).verdict
 
 
 @pytest.mark.parametrize(
@@ -357,7 +378,7 @@ def test_the_matrix_says_what_it_is_of(figures, tmp_path):
     run("audit", "gossip", "--parties", "4", "--set", "graph=ring", "--picture", tmp_path / "who.svg")
     _, axes = figures[-1]
     assert axes.get_title(loc="left") == "gossip graph=ring, 4 parties: who can recover whose vector"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("whose vector", "who looks")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("whose vector", "coalition")
     assert "no dropouts" in axes.texts[0].get_text()
 
 

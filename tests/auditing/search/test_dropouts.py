@@ -228,4 +228,7 @@ def test_nobody_learns_its_own_vector_on_a_bad_day(member):
 def test_others_who_learn_on_a_bad_day_are_not_called_nobody():
     reports = tacit.audit("fedavg", parties=3)
     text = render_summary(summarize_reports(reports, Question("fedavg", 3, {})))
-    assert "In the worst case, with only 2 contributors, 3 others can recover vectors too." in text.verdict
+    assert (
+        "In the worst case, with only 2 contributors, each of the 3 parties can recover another party's vector too."
+        in text.verdict
+    )

@@ -12,6 +12,7 @@ from tacit.app.reports import pictures
 from tacit.auditing.findings import Verdict
 from tacit.auditing.search import coalitions
 from tacit.auditing.search.planner import MEASURED, candidates, cost
+from tacit.core.protocol_facts import ReasonCode
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import terms_for
 
@@ -26,8 +27,12 @@ def small():
 def test_what_holds_comes_first_and_the_cheapest_of_it(small):
     verdicts = [proposal.holds for proposal in small.proposals]
     assert verdicts == sorted(verdicts, reverse=True)
-    held = [proposal.bytes_per_party for proposal in small.proposals if proposal.holds]
+    held = [(proposal.needs_drift, proposal.bytes_per_party) for proposal in small.proposals if proposal.holds]
     assert held == sorted(held)
+    assert {needs_drift for needs_drift, _ in held} == {False, True}
+    first = next(each for each in small.proposals if each.reason.code is ReasonCode.ALL_OR_NOTHING)
+    assert (first.protocol, first.options) == ("secagg", {"threshold": 6})
+    assert first.unconditional
     assert {"secagg", "admm"} <= {each.protocol for each in small.proposals if each.holds}
     assert {"secagg", "cesar", "pushsum", "admm"} <= {each.protocol for each in small.proposals if each.fine}
 
@@ -106,6 +111,15 @@ def test_coalitions_are_drawn_if_there_are_too_many():
 def test_bad_questions(question, complaint):
     with pytest.raises(tacit.ConfigError, match=complaint):
         tacit.plan(**question)
+
+
+def test_only_verdicts_without_conditions_count_as_hiding_every_vector():
+    shown = " ".join(CliRunner().invoke(app, ["plan", "5", "--rounds", "50", "--dropout", "0.05"]).stdout.split())
+    told = tacit.plan(5, rounds=50, dropout=0.05)
+    holding = sum(each.unconditional for each in told.proposals)
+    assert holding == sum(each.verdict is Verdict.HOLDS and not each.needs_drift for each in told.proposals) == 2
+    assert f"{holding} of {len(told.proposals)} proposals hide every vector from 1 curious party; 2 more hold" in shown
+    assert "2 more hold only if models drift; for 1 more, nothing found if models drift. First choice: secagg" in shown
 
 
 # --- as people see it ----------------------------------------------------------------------------------------------

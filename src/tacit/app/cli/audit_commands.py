@@ -28,6 +28,7 @@ from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import describe_subject, describe_summary
+from tacit.auditing.render.settings import describe_settings
 from tacit.auditing.render.text import render_verdict
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
@@ -175,12 +176,12 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
     """Prints the audit of a question, and returns its summary."""
     scope, reports = asked.scope(), _reports(asked)
     summary = summarize_reports(reports, asked)
-    found = {**describe_subject(scope.protocol, scope.terms), **describe_summary(summary)}
+    found = {**describe_subject(scope.protocol, scope.terms, asked.options), **describe_summary(summary)}
     if picture is not None:
         pictures.exposure(reports, picture, asked.options)
     if report is not None:
         html_reports.write_audit_report(report, found, asked.command, reports)
-    tables.show_result(as_json, found, audit_tables.render_audit(summary))
+    tables.show_result(as_json, found, audit_tables.render_audit(summary, describe_settings(found["settings"])))
     return summary
 
 

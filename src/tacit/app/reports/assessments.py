@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tacit.app.reports.audit_sections import AuditData, find_parties, seeds_by_victim
+from tacit.app.reports.audit_sections import AuditData, find_parties, list_late_victims, seeds_by_victim
+from tacit.auditing.findings import StepCode
 from tacit.auditing.render.epsilon import PROOFS
 from tacit.auditing.render.text import ANONYMITY_SET
 from tacit.core.average import format_count
@@ -136,9 +137,16 @@ def _describe_worst_case(reports: Sequence[Mapping[str, Any]]) -> tuple[list[str
         return ["The worst case of dropouts was not analysed for every coalition."], Answered.PARTLY
     if not fewest:
         return ["The settings allow no round with fewer contributors than those analysed."], Answered.YES
-    late = dict.fromkeys(victim for report in reports for victim in report["at_worst"])
-    found = f"these vectors are recovered: {', '.join(late)}" if late else "no vector is recovered"
-    return [f"In the worst case that the settings allow, with {min(fewest)} contributors, {found}."], Answered.YES
+    recovering = [victims for report in reports if (victims := list_late_victims(report))]
+    further = " further" if any(map(seeds_by_victim, reports)) else ""
+    found = f"no{further} vector is recovered"
+    if recovering:
+        late = dict.fromkeys(victim for victims in recovering for victim in victims)
+        some = format_count(len(recovering), "coalition recovers", "coalitions recover")
+        found = f"{some} vectors that are not recovered otherwise: {', '.join(late)}"
+    worst = f"In the worst case that the settings allow, a round with {min(fewest)} contributors, {found}."
+    anyway = ["The findings by coalition list the vectors that are recovered anyway."] if further else []
+    return [worst, *anyway], Answered.YES
 
 
 def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
@@ -146,7 +154,11 @@ def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
         changed = "All settings are listed in this report under Settings."
         yield AssessmentRow("Which settings protect the vectors?", [changed])
     yield AssessmentRow("Which noise is added?", [_describe_noise(audit)])
-    steps = [f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}" for each in audit["next"]]
+    steps = [
+        f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}"
+        for each in audit["next"]
+        if not (audit["exposed"] and each.get("code") == StepCode.WITH_DRIFT)  # an assumption, and no measure
+    ]
     question = (
         "Which settings would protect more?" if audit["exposed"] else "Which harder questions can be audited next?"
     )

@@ -119,6 +119,15 @@ def seeds_by_victim(report: Mapping[str, Any]) -> dict[str, list[int]]:
     return found
 
 
+def list_late_victims(report: Mapping[str, Any]) -> list[str]:
+    """Returns the parties that a coalition recovers in the worst case of dropouts only, and with no seed tried.
+
+    `at_worst` of an audit has the parties that are exposed anyway, too.
+    """
+    found = seeds_by_victim(report)
+    return [victim for victim in report["at_worst"] or () if victim not in found]
+
+
 def count_exposing(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
     """Returns how many coalitions recover a vector: as in the verdict, with any seed that was tried."""
     exposing = [report for report in reports if seeds_by_victim(report)]
@@ -270,8 +279,7 @@ def _name_others_in_worst_case(report: Mapping[str, Any]) -> str:
     """Returns who else is exposed in the worst case of dropouts."""
     if report["at_worst"] is None:
         return "not analysed"
-    found = seeds_by_victim(report)
-    return ", ".join(victim for victim in report["at_worst"] if victim not in found) or "nobody else"
+    return ", ".join(list_late_victims(report)) or "nobody else"
 
 
 def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Tables and sentences for the results of audits, plans and attacks."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from tacit.app.terminal.narrow_table import FixedLines, make_table
 from tacit.app.terminal.verdict_layout import arrange_result, format_command
-from tacit.auditing.findings import AttackVerdict, GapCode, Remark
+from tacit.auditing.findings import AttackVerdict, GapCode, Remark, Verdict
 from tacit.auditing.questions import Question, averaging
 from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
@@ -50,8 +51,13 @@ ALIKE = 3
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
-def render_audit(summary: Summary) -> RenderableType:
-    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes."""
+def render_audit(summary: Summary, settings: str = "") -> RenderableType:
+    """Returns the verdict, who can recover whose vector, one coalition per row, and what the verdict assumes.
+
+    Args:
+        summary: The findings.
+        settings: The settings in force, in one line, if they are known.
+    """
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
     table = make_table("coalition", "learns the vectors of")
@@ -68,6 +74,7 @@ def render_audit(summary: Summary) -> RenderableType:
     text = render_summary(summary)
     return arrange_result(
         text.verdict,
+        *([Text(f"{settings}\n")] if settings else []),
         title,
         table,
         Text(""),
@@ -124,7 +131,8 @@ def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
     others = len(set(report.parties) - set(report.coalition))
     whole = all(report.fractions.get(victim, 0.0) == 1.0 for victim in named)
     listed = ", ".join(_victim(report, victim) for victim in named) or "nobody"
-    learns = f"all {others} others" if len(named) == others > 2 and whole else listed
+    rest = "parties" if others == len(report.parties) else "others"
+    learns = f"all {others} {rest}" if len(named) == others > 2 and whole else listed
     group, bits = str(report.smallest_group), f"{max(report.bits.values()):.1f}" if report.bits else ""
     if not learnt:
         return learns, group, bits
@@ -285,10 +293,10 @@ def render_plan(proposed: Plan) -> RenderableType:
     """Returns the proposals, those that hold first, with the next commands for each usable one."""
     table = make_table("", "protocol", "what for")
     table.add_column("MB a party\na round", justify="right")
-    table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
+    table.add_column(f"--noise for\nε ≤ {proposed.epsilon:g}", justify="right")
     table.add_column("verdict")
     for place, proposal in enumerate(proposed.proposals, start=1):
-        cost, noise = f"{proposal.bytes_per_party / 1e6:.2f}", f"{proposal.sigma:.3g}"
+        cost, noise = f"{proposal.bytes_per_party / 1e6:.2f}", f"{proposal.noise:.3g}"
         table.add_row(
             str(place),
             proposal.protocol,
@@ -303,16 +311,16 @@ def render_plan(proposed: Plan) -> RenderableType:
         f"{format_count(proposed.entries, 'entry', 'entries')}\n"
     )
     listed = proposed.proposals
-    best = next((each for each in listed if each.fine), None)
     return arrange_result(
-        _summarize_plan(proposed, best),
+        _summarize_plan(proposed),
         title,
         table,
         assumptions=(
             *LEGEND,
-            f"noise for ε: each party adds noise, for ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all "
-            f"rounds. The column is its standard deviation, in units of what one sample, or one user, can change in a "
-            f"vector. Shared among all who do not collude, {proposed.sigma:.3g} in each sum is enough.",
+            f"--noise for ε: the setting noise with norm=1, for ε ≤ {proposed.epsilon:g} of one user's vector at "
+            f"δ = {proposed.delta:g} over all {format_count(proposed.rounds, 'round')}, in the worst case of dropouts. "
+            f"For another norm, multiply it by that norm. To audit it, add --noise and --set norm=1 to a command below "
+            f"and ask for --rounds {proposed.rounds}.",
         ),
         gaps=[
             GAPS[each.code](each)
@@ -327,14 +335,25 @@ def render_plan(proposed: Plan) -> RenderableType:
     )
 
 
-def _summarize_plan(proposed: Plan, best: Proposal | None) -> str:
-    """Returns the verdict of a plan: how many proposals hold, and the first of them."""
-    fine, all_ = sum(each.fine for each in proposed.proposals), len(proposed.proposals)
+def _summarize_plan(proposed: Plan) -> str:
+    """Returns the verdict of a plan: how many proposals hold for all models, and the first of all."""
+    listed = proposed.proposals
     against = format_count(proposed.coalition_size, "curious party", "colluding parties")
-    if best is None:
-        return f"None of {all_} proposals hides every vector from {against}."
-    name = f"{best.protocol}: {name_verdict(best.verdict, best.needs_drift)}"
-    return f"{fine} of {all_} proposals hide every vector from {against}. First choice: {name}."
+    holding = sum(each.unconditional for each in listed)
+    verb = "hides" if holding <= 1 else "hide"
+    counted = f"{holding or 'None'} of {len(listed)} proposals {verb} every vector from {against}"
+    others = Counter((each.verdict, each.needs_drift) for each in listed if each.fine and not each.unconditional)
+    more = "".join(f"; {_describe_others(count, *kind)}" for kind, count in others.items())
+    best = next((each for each in listed if each.fine), None)
+    first = "" if best is None else f" First choice: {best.protocol}: {name_verdict(best.verdict, best.needs_drift)}."
+    return f"{counted}{more}.{first}"
+
+
+def _describe_others(count: int, verdict: Verdict, needs_drift: bool) -> str:
+    """Returns how many proposals have a verdict that does not cover everything."""
+    if verdict is Verdict.HOLDS:
+        return f"{count} more {'holds' if count == 1 else 'hold'} only if models drift"
+    return f"for {count} more, {name_verdict(verdict, needs_drift)}"
 
 
 def _list_steps(proposed: Plan, proposal: Proposal, place: int) -> Iterator[StepText]:

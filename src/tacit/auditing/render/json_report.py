@@ -4,16 +4,16 @@
 `verdict_code`, `assumptions`, `gaps`, `coverage` and `note_codes`, which keep their values when a sentence is reworded.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
-
-import msgspec
 
 from tacit.auditing.findings import plain_remarks
 from tacit.auditing.render.formulas import list_terms
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.recipes import describe_recipe
+from tacit.auditing.render.settings import list_settings
 from tacit.auditing.render.sparse import render_exposed_entries
 from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
 from tacit.auditing.render.trust import describe_trust
@@ -48,28 +48,24 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
     }
 
 
-def describe_subject(protocol: Protocol, terms: Terms) -> dict[str, Any]:
-    """Returns what was audited as plain data: the protocol, its settings, its trust assumptions and its paper's
-    claims."""
+def describe_subject(protocol: Protocol, terms: Terms, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what was audited as plain data: the protocol, its settings, its trust assumptions and its paper's claims.
+
+    Args:
+        protocol: The protocol.
+        terms: The terms that were audited.
+        given: The options of the question; None if the terms are those of a run.
+    """
     return {
         "protocol": protocol.name,
         "summary": protocol.summary,
         "parties": tuple(terms.parties),
-        "settings": settings_of(terms),
+        "settings": list_settings(terms, given),
         "trusted": describe_trust(protocol, terms),
         "claims": [
             {"paper": claim.paper, "section": claim.section, "statement": claim.statement} for claim in protocol.claims
         ],
     }
-
-
-def settings_of(terms: Terms) -> dict[str, Any]:
-    """Returns the settings in force, the defaults included."""
-    return {name: _plain(getattr(terms.settings, name)) for name in terms.settings.__struct_fields__}
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=str)
 
 
 def describe_report(report: Report) -> dict[str, Any]:
@@ -139,6 +135,7 @@ def describe_verdict(proposal: Proposal) -> dict[str, Any]:
     coverage = asdict(proposal.coverage)
     return {
         **asdict(proposal),
+        "noise": proposal.noise,
         "why": proposal.why,
         "reason": proposal.reason.plain(),
         "verdict": name_verdict(proposal.verdict, proposal.needs_drift),

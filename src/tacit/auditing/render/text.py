@@ -52,7 +52,7 @@ HEADLINES = {
     Verdict.NEARLY_EXPOSED: "Nearly exposed",
     Verdict.UNDECIDED: "Undecided",
     Verdict.NOTHING_FOUND: "No exposure found",
-    Verdict.HOLDS: "No exposure found",
+    Verdict.HOLDS: "Holds",
     Verdict.LEAKS_BY_DESIGN: "Leaks by design",
     Verdict.NOT_AUDITED: "Not audited",
 }
@@ -102,8 +102,13 @@ def render_summary(summary: Summary) -> AuditText:
 def render_heading(summary: Summary) -> str:
     """Returns the heading of a summary's page: the verdict, and its conditions."""
     within = f" in {describe_part(*summary.part)}" if summary.part is not None else ""
-    drifting = f", {DRIFT_CONDITION}" if summary.needs_drift else ""
-    return f"{HEADLINES[summary.verdict]}{within}{drifting}"
+    return f"{HEADLINES[summary.verdict]}{within}{_name_condition(summary)}"
+
+
+def _name_condition(summary: Summary) -> str:
+    """Returns the condition of a verdict that was found for drifting models only; otherwise nothing."""
+    assumed = summary.verdict.clear and any(each.rounds > 1 and each.drift != "static" for each in summary.reports)
+    return f", {DRIFT_CONDITION}" if summary.needs_drift or assumed else ""
 
 
 def describe_part(rounds: int, of_rounds: int) -> str:
@@ -116,7 +121,8 @@ def render_verdict(summary: Summary, *, assumptions_follow: bool = False) -> str
     within = ""
     if summary.part is not None:
         within = f"Analysed: {describe_part(*summary.part)}, and no others. "
-    return f"{within}{HEADLINES[summary.verdict]}. {_explain_verdict(summary, assumptions_follow)}"
+    headline = f"{HEADLINES[summary.verdict]}{_name_condition(summary)}"
+    return f"{within}{headline}. {_explain_verdict(summary, assumptions_follow)}"
 
 
 def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
@@ -132,8 +138,21 @@ def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
             f"If dropouts leave only {worst.fewest} contributors, {name_coalition(worst.coalition)} can recover "
             f"{_name_victims(worst, worst.at_worst or ())}. No exposure found otherwise."
         )
-    below = " (assumptions below)" if assumptions_follow else ""
-    return f"{_capitalize(_name_nobody(reports))} recover another party's vector{below}."
+    below = " below" if assumptions_follow else " of the audit"
+    nobody, standing = _name_nobody(reports), _describe_standing(reports)
+    if verdict is Verdict.HOLDS:
+        every = f"in every case under the assumptions{below}"
+        return f"{_capitalize(nobody)} recover another party's vector, {every}.{standing}"
+    return (
+        f"In what was analysed, {nobody} recover another party's vector. This is not a proof; it rests on the "
+        f"assumptions{below}.{standing}"
+    )
+
+
+def _describe_standing(reports: Sequence[Report]) -> str:
+    """Returns a warning if an anonymity set is 1, although no vector is recovered."""
+    alone = min((report.smallest_group for report in reports), default=0) == 1
+    return f" A vector stands out: {ANONYMITY_SET} 1." if alone else ""
 
 
 def _explain_undecided(summary: Summary) -> str:
@@ -182,9 +201,25 @@ def _explain_others(reports: Sequence[Report]) -> str:
     """Returns what other coalitions learn besides the only one that recovers a vector."""
     late = [report for report in reports if report.at_worst and not report.worst.victims]
     if late:
-        others = name_coalition(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
-        return f" In the worst case, with only {late[0].fewest} contributors, {others} can recover vectors too."
+        return (
+            f" In the worst case, with only {late[0].fewest} contributors, {_name_late(late)} can recover another "
+            f"party's vector too."
+        )
     return "" if len(reports) == 1 else " No other exposure found."
+
+
+def _name_late(late: Sequence[Report]) -> str:
+    """Returns the coalitions that recover a vector in the worst case only."""
+    parties = late[0].parties
+    if len(late) == 1:
+        return name_coalition(late[0].coalition)
+    if all(len(report.coalition) == 1 and report.coalition[0] in parties for report in late):
+        return (
+            f"each of the {len(late)} parties"
+            if len(late) == len(parties)
+            else f"{len(late)} of {len(parties)} parties"
+        )
+    return f"{len(late)} other coalitions"
 
 
 def name_seed(report: Report) -> str:

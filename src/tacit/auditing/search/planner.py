@@ -26,7 +26,7 @@ from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import ProposedSettings, ReasonCode
 from tacit.core.suite import Party, Update
 from tacit.privacy.distributed_noise import count_honest
-from tacit.privacy.noise import local_sigma
+from tacit.privacy.noise import local_sigma, of_user
 from tacit.protocols import REGISTRY, is_shipped
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.simulation.faults import Fault
@@ -86,9 +86,19 @@ class Proposal:
         return render_reason(self.reason)
 
     @property
+    def noise(self) -> float:
+        """Setting `noise` for the plan's (ε, δ), if `norm` is 1 and one user's vector is to be hidden."""
+        return of_user(1.0) * self.sigma
+
+    @property
     def holds(self) -> bool:
         """Whether no coalition exposes a party if models drift."""
         return self.verdict is Verdict.HOLDS
+
+    @property
+    def unconditional(self) -> bool:
+        """Whether no coalition exposes a party, be models static or drifting."""
+        return self.holds and not self.needs_drift
 
     @property
     def fine(self) -> bool:
@@ -98,8 +108,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Plan:
-    """Proposals for a consortium: verdicts that hold first, then those where nothing was found, then the rest; each by
-    cost.
+    """Proposals for a consortium, each group by cost: verdicts that hold for all models come first, then those that
+    hold if models drift, then those where nothing was found, then the rest.
 
     >>> import tacit
     >>> plan = tacit.plan(4, rounds=2, dropout=0)
@@ -192,6 +202,8 @@ def plan(
     found = []
     for done, (protocol, proposed) in enumerate(wanted):
         reason = _read_reason(proposed)
+        if reason.code is ReasonCode.ALL_OR_NOTHING and not dropout:
+            continue  # Without dropouts, other settings sum everybody too.
         progress(f"{protocol.name}: {render_reason(reason)}", done / len(wanted))
         terms = _bind_terms(protocol, proposed.options, names)
         if terms is not None:
@@ -199,7 +211,7 @@ def plan(
             needed = alone * math.sqrt(terms.releases / proposal.company)
             found.append(replace(proposal, sigma=needed))
     progress("plan", 1.0)
-    found.sort(key=lambda each: (not each.holds, not each.fine, each.bytes_per_party))
+    found.sort(key=lambda each: (not each.unconditional, not each.holds, not each.fine, each.bytes_per_party))
     return Plan(parties, coalition_size, rounds, asked.dropout, entries, tuple(found), epsilon, delta, sigma)
 
 

@@ -10,14 +10,19 @@ from tacit.protocols.secagg.settings import SecAggTerms
 
 LARGE = 64
 """Most users in a complete graph. With more, settings with a sparse graph are proposed."""
+FEW = 10
+"""Most users for whom rounds that need every user are proposed."""
 DROPOUTS = 0.1
 """Fraction of the users that may drop out of a proposed sparse graph."""
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
-    """Yields settings for all users in every round, and for whole batches."""
+    """Yields settings for all users in every round, for rounds that need every user, and for whole batches."""
     n, c = parties, colluding
     if n <= LARGE:
+        if _threshold(n, c) < n <= FEW:
+            # All sums are of the same users, so two of them have no difference that shows a vector.
+            yield ProposedSettings({"threshold": n}, ReasonCode.ALL_OR_NOTHING)
         yield ProposedSettings({"threshold": _threshold(n, c)}, ReasonCode.EVERYBODY)
     else:
         degree, threshold = secure_degree(n, c / n, DROPOUTS)

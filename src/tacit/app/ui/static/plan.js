@@ -46,7 +46,7 @@ export function plan(root, query) {
 function showProposals(plan_) {
   const cheapest = Math.min(...plan_.proposals.map((each) => each.bytes_per_party));
   const noise = `For ε = ${plan_.epsilon} at δ = ${plan_.delta} over all rounds, each party adds noise of the σ on the card. `
-    + "σ is a multiple of how far one user can move a vector.";
+    + "It is the setting noise with norm=1. For another norm, multiply it by that norm.";
   return [h("div", { class: "cards" }, plan_.proposals.map((each) => makeCard(each, plan_, cheapest))), h("p", { class: "muted" }, noise)];
 }
 
@@ -63,7 +63,7 @@ function makeCard(each, plan_, cheapest) {
     h("dl", { class: "facts" },
       makeFact("Bytes per party and round", formatBytes(each.bytes_per_party), times > 1.05 ? `${times.toFixed(1)} × the cheapest` : "the cheapest"),
       makeFact(explain("anonymity set", "Anonymity set"), String(each.smallest_group), each.leaking ? `${formatCount(each.leaking, "coalition recovers", "coalitions recover")} a vector` : "with static models"),
-      makeFact(explain("sigma", "Noise σ"), each.sigma.toPrecision(3), `counting the noise of ${each.company}`)),
+      makeFact(explain("sigma", "Noise σ"), each.noise.toPrecision(3), `counting the noise of ${each.company}`)),
     h("p", {}, h("a", { href: `/adversary?${view}` }, `See what coalitions learn with ${each.protocol}`)),
     command(each.command, `Copy the command that audits ${each.protocol}`));
 }
