@@ -146,11 +146,11 @@ def test_changing_any_bit_gives_another_set_or_none(code):
 @pytest.mark.parametrize(
     ("data", "universe", "why"),
     [
-        (b"", 100, "too few or too many"),
-        (bytes(15), 100, "too few or too many"),
+        (b"", 100, "the length of"),
+        (bytes(15), 100, "the length of"),
         (b"\x00" + bytes(12), 100, "one bit for each"),
         (b"\x00" + b"\xff" * 13, 100, "one bit for each"),
-        (b"\x00" + bytes(13), 100, "something else is smaller"),
+        (b"\x00" + bytes(13), 100, "another coding is smaller"),
         (b"\x80" + bytes(13), 100, "no coding"),
         (bytes([2 + 7]) + bytes(13), 100, "no coding"),
         (b"\x7f\x00", 100, "no coding"),
@@ -165,7 +165,7 @@ def test_changing_any_bit_gives_another_set_or_none(code):
         (b"\x01\x01\xff\xff\xff", 100, "do not end"),
         (b"\x01\x02\x08\x00", 100, "to spare"),
         (b"\x01\x02\x01", 100, "to spare"),
-        (bytes([2 + 2, 1, 0b00100000]), 100, "something else is smaller"),
+        (bytes([2 + 2, 1, 0b00100000]), 100, "another coding is smaller"),
     ],
 )
 def test_why_bytes_are_refused(data, universe, why):

@@ -140,7 +140,7 @@ def test_a_ring_that_was_not_told_what_to_draw_from_encodes_nothing():
         FixedPoint(32, 4.0, 5, 3, stochastic=True),
         ring_of(noise=1.0).fresh(),
     ):
-        with pytest.raises(ConfigError, match="no source of randomness"):
+        with pytest.raises(ConfigError, match="needs a source of randomness"):
             ring.encode(Update(np.full(ring.entries, 0.3)))
 
 

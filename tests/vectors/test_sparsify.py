@@ -111,7 +111,7 @@ def test_sparsifiers_say_whether_they_look_at_the_vector():
 def test_select_uses_magnitudes_and_checks_the_words():
     vector = np.array([0.5, -3.0, 2.0, -0.1])
     assert SPARSIFIERS["topk"].select(vector, 0.5, words_of(4)).tolist() == [False, True, True, False]
-    with pytest.raises(ValueError, match="4 entries need as many words, not 3"):
+    with pytest.raises(ValueError, match="4 entries need one word each, not 3"):
         SPARSIFIERS["random"].select(vector, 0.5, words_of(3))
 
 

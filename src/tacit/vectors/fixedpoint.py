@@ -330,7 +330,7 @@ class FixedPoint(Ring):
         if zero:
             raise WireError("this is not a sum of encoded vectors: it still contains masks")
         if not 1 <= weight <= self.parties * self.heaviest:
-            found = "nothing" if weight == 0 else "more than all parties together"
+            found = "zero" if weight == 0 else "more than all parties together"
             raise WireError(f"this is not a sum of encoded vectors: its total weight is {found}")
         return int(weight)
 

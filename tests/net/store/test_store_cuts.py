@@ -312,7 +312,7 @@ def test_an_older_book_is_refused_in_every_session(quick):
     for session in (agreement.session, bytes(32)):
         with (
             RoundStore(quick / "again", "p1", "test") as store,
-            pytest.raises(JournalError, match=r"older copy, from before round 2 was over\); try: move the folder away"),
+            pytest.raises(JournalError, match=r"older copy, from before round 2 ended\); try: move the folder away"),
         ):
             store.load(session)
 
