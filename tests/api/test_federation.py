@@ -16,6 +16,7 @@ from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
 from tacit.net.store.index import PastError
+from tacit.net.transport.hold_keeper import StreamReplaced
 from tacit.privacy.ledger import LedgerState, PlanExceeds
 from tacit.protocols import REGISTRY
 from tacit.protocols.admm import GroupPart, GroupSum, peer
@@ -207,6 +208,7 @@ def everything_raised():
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
         PastError("not-enough", "a"),
+        StreamReplaced("a"),
         PlanExceeds(LedgerState(budget=1.0), 0.5),
         Stopped("a"),
     )

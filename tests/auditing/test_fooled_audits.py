@@ -190,7 +190,7 @@ def test_what_follows_from_vectors_seen_one_by_one_has_no_recipe_of_sums():
         ({"coalition": ["p0", "p0"]}, "twice"),
         ({"coalition": ["p9"]}, "nobody here"),
         ({"coalition": []}, "at least one"),
-        ({"coalition": ["p0", "p1", "p2", "p3"]}, "nobody left"),
+        ({"coalition": ["p0", "p1", "p2", "p3"]}, "leaves no victim"),
         ({"parties": "four"}, "list of names"),
         ({"parties": 0}, "at least 2"),
         ({"rounds": 0}, "rounds"),

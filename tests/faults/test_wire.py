@@ -432,7 +432,7 @@ def test_an_envelope_that_is_too_long_is_refused_before_it_is_decoded(post, monk
     with pytest.raises(WireError, match="envelope: "):
         post.codec.read(bytes(longest))
     monkeypatch.setattr(core_messages, "_unpack_envelope", never)
-    with pytest.raises(WireError, match="more than any message"):
+    with pytest.raises(WireError, match="longer than any message"):
         post.codec.read(bytes(longest + 1))
     inbox = post.inbox(SERVER)
     assert said(inbox, bytes(longest + 1)) is None
@@ -449,7 +449,7 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_decoded():
     codec._decoders["Here"] = Never()
     with pytest.raises(AssertionError, match="decoded"):
         codec.decode("Here", bytes(limit))
-    with pytest.raises(WireError, match=f"{limit + 1} bytes, more than the {limit}"):
+    with pytest.raises(WireError, match=f"{limit + 1} bytes, and at most {limit}"):
         codec.decode("Here", bytes(limit + 1))
 
 

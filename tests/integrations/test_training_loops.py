@@ -128,7 +128,8 @@ def make_language_model():
     )
 
 
-def fit_transformers(folder, callback, model, seed):
+def make_trainer(folder, callback, model, seed):
+    """Returns a trainer. Trainers share state of their library while they are made, so make them in one thread."""
     transformers = pytest.importorskip("transformers")
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 32, (24, 6), generator=generator)
@@ -137,9 +138,7 @@ def fit_transformers(folder, callback, model, seed):
         output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=8, report_to=[], save_strategy="no",
         logging_strategy="no", use_cpu=True, disable_tqdm=True, learning_rate=1e-2, seed=seed,
     )  # fmt: skip
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[callback])
-    trainer.train()
-    return model
+    return transformers.Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[callback])
 
 
 def test_hugging_face_trainers_end_with_one_model(peers, tmp_path):
@@ -147,7 +146,8 @@ def test_hugging_face_trainers_end_with_one_model(peers, tmp_path):
     from tacit.integrations.transformers import AverageCallback
 
     models = [make_language_model() for _ in peers]
-    together(range(3), lambda i: fit_transformers(tmp_path, AverageCallback(peers[i], 24.0), models[i], i))
+    trainers = [make_trainer(tmp_path, AverageCallback(peers[i], 24.0), models[i], i) for i in range(3)]
+    together(trainers, lambda trainer: trainer.train())
     same_models(models)
     assert [peer.rounds for peer in peers] == [2, 2, 2]
 
@@ -167,7 +167,8 @@ def test_only_the_weights_of_lora_adapters_are_averaged(peers, tmp_path):
     assert all("lora_" in name or "classifier" in name for name in averaged)
     assert sum(value.numel() for value in averaged.values()) < sum(value.numel() for value in before.values()) / 4
     plan = {"every_epochs": 2, "only_trainable": True}
-    together(range(3), lambda i: fit_transformers(tmp_path, AverageCallback(peers[i], **plan), models[i], i))
+    trainers = [make_trainer(tmp_path, AverageCallback(peers[i], **plan), models[i], i) for i in range(3)]
+    together(trainers, lambda trainer: trainer.train())
     same_models(models)
     after = models[0].state_dict()
     changed = {name for name, value in after.items() if not torch.equal(value, before[name])}

@@ -101,7 +101,7 @@ def test_every_changed_byte_is_found_by_reading_or_by_resuming(written):
             assert seat.round is None
     for place in range(32):
         tip = journal.tip[:place] + bytes([journal.tip[place] ^ 1]) + journal.tip[place + 1 :]
-        with pytest.raises(JournalError, match="ends before"):
+        with pytest.raises(JournalError, match="journal is incomplete"):
             Journal(journal.records, tip).read()
 
 
@@ -130,7 +130,7 @@ def test_a_journal_copied_in_mid_round_is_refused_after_it():
     older = journal.encode()
     masked = [more for post in turns if post.to == "p1" for more in posts("p1", seats["p1"].deliver(post.data))]
     assert {post.kind for post in masked} == {"Masked"}
-    with pytest.raises(JournalError, match="ends before what was last written"):
+    with pytest.raises(JournalError, match="journal is incomplete"):
         seats["p1"].rebuild().resume(Journal.decode(older, journal.tip), update["p1"])
     again = seats["p1"].rebuild()
     said = again.resume(Journal.decode(journal.encode(), journal.tip), update["p1"])
@@ -149,7 +149,7 @@ def test_a_journal_copied_in_mid_round_is_refused_after_it():
     ],
 )
 def test_what_is_no_journal(data):
-    with pytest.raises(JournalError, match="no journal"):
+    with pytest.raises(JournalError, match="the journal cannot be read"):
         Journal.decode(data, b"")
 
 
@@ -161,7 +161,7 @@ def test_a_journal_of_another_version():
 def test_a_journal_of_another_round_party_or_session():
     seat, journal, update = seat_and_journal("secagg")
     others = {
-        "is of p1, not of p2": seat_and_journal("secagg", "p2")[0],
+        "belongs to p1, not to p2": seat_and_journal("secagg", "p2")[0],
         "is of round 2, but p1 has begun 0": CASES["secagg"].simulation().participants["p1"],
         "another session": seat_and_journal("secagg-sampled")[0],
     }
@@ -228,9 +228,9 @@ def test_states_of_others_are_refused(protocol):
         ),
         (("other", version, None, rest), f"state of other, not of {name}", "another folder"),
         ((name, version, ("p1", 3), rest), "state of p1 after 3 rounds, not of nobody", "new session"),
-        ((name, version, None, rest | {"more": 1}), "no state", "new session"),
-        ((name, version, "p1", rest), "no state", "new session"),
-        ((name, version, None), "no state", "new session"),
+        ((name, version, None, rest | {"more": 1}), "saved state cannot be read", "new session"),
+        ((name, version, "p1", rest), "saved state cannot be read", "new session"),
+        ((name, version, None), "saved state cannot be read", "new session"),
     ):
         with pytest.raises(JournalError, match=complaint) as caught:
             protocol.decode_state(msgspec.msgpack.encode(wrong))
@@ -261,7 +261,7 @@ def test_a_round_is_not_begun_from_masses_that_cannot_be(what):
     state, complaint = NONSENSE[what]
     seat = CASES["pushsum"].simulation().participants["p0"].rebuild()
     seat.give_up(REGISTRY["pushsum"].decode_state(REGISTRY["pushsum"].encode_state(state)))
-    with pytest.raises(JournalError, match=f"cannot be gone on from: .*{complaint}"):
+    with pytest.raises(JournalError, match=f"cannot continue from the saved state before round 1: .*{complaint}"):
         seat.begin(CASES["pushsum"].updates(1)["p0"], bytes(32))
     assert (seat.number, seat.round) == (0, None)
     seat.give_up(MassState(x=GOOD, sent={"p1": GOOD}, taken={"p1": GOOD}))

@@ -205,7 +205,7 @@ def restarted_twice(seat, *_):
 
 def refused(seat, journal, update):
     again = seat.rebuild()
-    with pytest.raises(JournalError, match="ends before"):
+    with pytest.raises(JournalError, match="journal is incomplete"):
         again.resume(Journal(journal.records, bytes(32)), update)
     return again
 
@@ -233,7 +233,7 @@ def test_a_seat_that_was_cut_off_begins_nothing_before_it_has_resumed(way):
     seat, journal, update = in_mid_round()
     again = way(seat, journal, update)
     assert (again.number, again.unfinished) == (1, True)
-    with pytest.raises(ConfigError, match="p1 is still in round 1; try: finish or resume it, or give it up"):
+    with pytest.raises(ConfigError, match="p1 is still in round 1; try: finish, resume or abandon it"):
         again.begin(Update(update.vector + 1.0), bytes(32))
     assert [post.address.round for post in again.resume(journal, update)] == [1, 1, 1]
 

@@ -71,6 +71,8 @@ class Membership:
         if mine.name != me:
             raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
         roster.check(mine)
+        if me != SERVER and me not in roster.names:
+            raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
         rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
         RevisionGuard(rounds, me).admit(roster, mine)
         return cls(roster, mine, rounds, through)
@@ -298,8 +300,6 @@ def join(
     if me == SERVER:
         raise ConfigError("the server has no model; try: tacit serve")
     roster = membership.roster
-    if me not in roster.names:
-        raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
     checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
     return Peer(membership, checked, metrics)
 

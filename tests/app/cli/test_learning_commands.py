@@ -86,7 +86,7 @@ def test_a_run_as_json_and_again(tacit):
     assert [each["round"] for each in json.loads(first.stdout)["history"]] == [1, 2, 3]
     again = tacit("train", scenario, "--folder", "out")
     assert again.exit_code == 2
-    assert "has a run already" in again.output
+    assert "already has a run" in again.output
     resumed = tacit("train", scenario, "--folder", "out", "--resume", "--json")
     assert json.loads(resumed.stdout)["history"] == json.loads(first.stdout)["history"]
 
@@ -298,7 +298,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     assert out == ""
     last = err.splitlines()[-1]
     assert "Traceback" not in err
-    assert last == f"stopped: what is over is kept; to go on, run: tacit train {scenario} --folder out --resume"
+    assert last == f"stopped: finished rounds are kept; to resume, run: tacit train {scenario} --folder out --resume"
     kept = measured("out")
     assert 3 <= len(kept) < 40_000
     # The rest would take long, so that a round or two more will do to see that it goes on from there.
@@ -465,12 +465,12 @@ def test_what_cannot_be_had_with_a_scenario_is_left_out_and_told(tacit, noise, c
     found = {each["protocol"]: each for each in json.loads(done.stdout)}
     assert list(found)[:2] == ["local", "centralized"]
     for name in ("local", "centralized"):
-        assert "about what is averaged" in found[name]["refused"]
+        assert "needs averages" in found[name]["refused"]
     assert {name for name in ("secagg", "fedavg", "gossip", "cesar") if not found[name]["history"]} == cannot
     assert all("has no server" in found[name]["refused"] for name in cannot)
     asked = tacit("compare", scenario, "--protocol", "local")
     assert asked.exit_code == 2, "who asks for it is told that it cannot be"
-    assert "about what is averaged" in asked.output
+    assert "needs averages" in asked.output
 
 
 def test_a_protocol_that_comes_to_nothing_leaves_the_others_their_rows(tacit):

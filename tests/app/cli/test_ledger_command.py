@@ -80,7 +80,7 @@ def test_changed_data_are_asked_about(run):
     write(1)
     refused = run("train", "scenario.toml", "--folder", "two", code=2)
     (line,) = [each for each in read_errors(refused.stderr) if each.startswith("error")]
-    assert line.startswith("error[config]: this is the ledger of data ")
+    assert line.startswith("error[config]: this ledger belongs to data ")
     both = run("train", "scenario.toml", "--folder", "two", "--same-people", "--new-people", code=2)
     assert "exclude each other" in both.stderr
     run("train", "scenario.toml", "--folder", "two", "--same-people")

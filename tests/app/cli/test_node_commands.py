@@ -77,6 +77,8 @@ def relayed(run):
     for name in ("a", "b", "c"):
         run("roster", "add", "federation.toml", f"{name}.card")
     run("roster", "add", "federation.toml", "post.card", "--relay")
+    for name in ("a", "b", "c"):
+        run("roster", "sign", "federation.toml", "--me", name)
     return "federation.toml"
 
 
@@ -191,7 +193,7 @@ def test_a_place_for_metrics_that_is_taken_or_none_is_one_line(run, federation):
 
 def test_status_of_what_is_no_folder_or_never_ran(run, tmp_path):
     assert (
-        "there is no folder of a party at nowhere; try: give its path"
+        "nowhere is not the folder of a party; try: give the path"
         in read_errors(run("status", "nowhere", code=2).stderr)[0]
     )
     RoundStore(tmp_path / "a.rounds", "a", "three").close()

@@ -30,5 +30,5 @@ def test_a_run_that_went_astray_is_drawn(tmp_path):
 
 def test_a_folder_is_told_before_anything_is_drawn(tmp_path):
     (tmp_path / "a.png").mkdir()
-    with pytest.raises(ConfigError, match="that is a folder"):
+    with pytest.raises(ConfigError, match="is a folder"):
         pictures.check(str(tmp_path / "a.png"))

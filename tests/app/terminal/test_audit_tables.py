@@ -291,7 +291,7 @@ def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(collud
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["plan", "1"], "PARTIES 1: a plan is for at least 3"),
+        (["plan", "1"], "PARTIES 1: a plan needs at least 3"),
         (["plan", "6", "--rounds", "0"], "--rounds 0: use a whole number of at least 1"),
         (["audit", "secagg", "--parties", "-3"], "--parties -3: use a whole number of at least 2"),
         (["audit", "secag"], "there is no protocol 'secag'; did you mean 'secagg'? (there are fedavg,"),

@@ -23,7 +23,7 @@ from tacit.learn.scenario import Scenario
 def test_what_cannot_be_served_is_said_in_one_line(tmp_path):
     told = CliRunner().invoke(app, ["ui", str(tmp_path / "nowhere")])
     assert told.exit_code == 2
-    assert "is no folder" in told.output
+    assert "is not a folder" in told.output
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -89,7 +89,7 @@ def test_nothing_is_written_through_a_link(tmp_path, monkeypatch):
     assert list(outside.iterdir()) == []
     (place / "runs").unlink()
     (place / "runs").write_text("no folder")
-    with pytest.raises(ConfigError, match="or no folder"):
+    with pytest.raises(ConfigError, match="or not a folder"):
         using(place, lambda runs: runs.start(SCENARIO))
 
 

@@ -155,7 +155,9 @@ def test_many_coalitions_fit_a_picture(tmp_path):
     assert (tmp_path / "many.png").stat().st_size > 0
 
 
-@pytest.mark.parametrize(("name", "complaint"), [("plan.pdf", ".png or .svg"), ("nowhere/plan.png", "no folder")])
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("plan.pdf", ".png or .svg"), ("nowhere/plan.png", "folder not found")]
+)
 def test_pictures_that_cannot_be_written_are_refused_at_once(name, complaint, tmp_path):
     result = CliRunner().invoke(app, ["plan", "5", "--picture", str(tmp_path / name)])
     assert result.exit_code == 2

@@ -83,7 +83,7 @@ def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
     setting = f"participation={json.dumps(FIVE['participation'])}"
     done = CliRunner().invoke(app, ["audit", "secagg", "--parties", "6", "--rounds", "9", "--set", setting])
     row, cells = [line.split() for line in done.stdout.splitlines() if line.startswith("server ")]
-    assert row[1:4] == ["all", "6", "others"]
+    assert row[1:4] == ["all", "6", "parties"]
     assert cells[1:] == 6 * ["█"]
     assert "\nFor example, " in done.stdout
 

@@ -85,7 +85,7 @@ def test_an_older_copy_of_the_state_is_refused(tmp_path, caplog):
         if number == 1 and at == 3:
             state[RECORD] = copies[0]
 
-    refused(played(Trial.of(tmp_path, "secagg", 5), older), "ends before what was last written", caplog)
+    refused(played(Trial.of(tmp_path, "secagg", 5), older), "the journal is incomplete", caplog)
 
 
 def test_the_state_of_another_round_is_refused(tmp_path, caplog):
@@ -127,7 +127,7 @@ def test_a_process_that_ends_before_its_state_is_kept_says_nothing_twice(tmp_pat
             state.clear()
             state.update(copies[0])
 
-    refused(played(Trial.of(tmp_path, "secagg", 5), cut), "ends before what was last written", caplog)
+    refused(played(Trial.of(tmp_path, "secagg", 5), cut), "the journal is incomplete", caplog)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["with its state", "without"])
@@ -227,7 +227,7 @@ def test_a_party_whose_folder_is_gone_masks_nothing_as_it_did_before(tmp_path):
     first = trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 1)["p0"], ENTRIES, company)
     shutil.rmtree(tmp_path / "p0.flower")
     # Whoever carries mail says that nothing has changed, or knows what has.
-    with pytest.raises(JournalError, match="by another incarnation than its own"):
+    with pytest.raises(JournalError, match="from an earlier installation"):
         trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 2)["p0"], ENTRIES, company)
     renewed = {**company, "p0": trial.participant("p0").incarnation}
     again = trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 1)["p0"], ENTRIES, renewed)
@@ -334,7 +334,7 @@ def asked_by(config, node_config):
 def test_nodes_find_their_party_by_configuration(tmp_path, caplog):
     path = api.trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
     assert api.trial(path, "secagg", 4) == path  # it is there, and keys are never made anew
-    with pytest.raises(ConfigError, match="of secagg between 4 parties, not secagg between 9"):
+    with pytest.raises(ConfigError, match="belongs to secagg between 4 parties, not secagg between 9"):
         api.trial(path, "secagg", 9)
     run = {"tacit-federation": str(path)}
     assert asked_by(run, {"partition-id": 2}).content[RECORD]["party"] == "p2"

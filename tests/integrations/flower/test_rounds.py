@@ -235,7 +235,7 @@ def test_training_is_not_answered_without_a_round(tmp_path, caplog):
     fleet = trial.fleet(ENTRIES)
     for answer in fleet.send_and_receive(asked(fleet, ENTRIES, 1)):
         assert answer.error.reason == "config"
-    assert "trains for rounds of Tacit only" in caplog.text
+    assert "accepts only rounds of Tacit" in caplog.text
 
 
 def test_a_protocol_with_a_server_needs_one(tmp_path):

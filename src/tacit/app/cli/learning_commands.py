@@ -53,7 +53,7 @@ def going_on_by(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(f"stopped; finished rounds are kept. To resume, run: {command}") from None
+        raise Stopped(f"finished rounds are kept; to resume, run: {command}") from None
 
 
 Folder = Annotated[str | None, Choice(help="Where to write (default: a new folder in runs).")]

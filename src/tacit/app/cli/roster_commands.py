@@ -338,7 +338,7 @@ def sign(
     _say(_describe_roster(listed, path), lines, as_json)
 
 
-@roster.command(epilog=examples(f"tacit roster collect {ROSTER} from-a/{ROSTER} from-b/{ROSTER}"))
+@roster.command(epilog=examples(f"tacit roster collect {ROSTER} signed-by-a.toml signed-by-b.toml"))
 def collect(
     file: File,
     copies: Annotated[list[str], typer.Argument(help="Copies of it, with signatures of others.")],

@@ -823,7 +823,7 @@ def test_what_is_no_app_is_told_in_one_line(tmp_path):
         (lambda: None, "cannot be read"),
         (lambda: (tmp_path / "pyproject.toml").write_text("x = ["), "cannot be read"),
         (lambda: (tmp_path / "pyproject.toml").write_text("[tool.flwr]"), "has no"),
-        (lambda: (tmp_path / "pyproject.toml").write_text(PYPROJECT), "which has the server, cannot be read"),
+        (lambda: (tmp_path / "pyproject.toml").write_text(PYPROJECT), "the file of the server app, does not exist"),
     ):
         change()
         with pytest.raises(ConfigError, match=said) as caught:
@@ -834,7 +834,7 @@ def test_what_is_no_app_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("ward.server_app:app", "{outside}:app", "there is no such file"),
+        ("ward.server_app:app", "{outside}:app", "the file of the server app, does not exist"),
         ("options.num-supernodes = 10", "options.num-supernodes = 1000000000", "too many to analyse"),
         ('[project]\nname = "ward"', "[[project]]", "give the folder of a Flower app"),
     ],
