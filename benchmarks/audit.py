@@ -9,7 +9,7 @@ from typing import Any
 
 import tacit
 from benchmarks.measure import Row, single_row
-from tacit.auditing.engine.soundness import check_soundness
+from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.preflight import preflight
 from tacit.auditing.scope import Scope
 from tacit.core.protocol import Terms

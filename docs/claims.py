@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 
 import tacit
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.designs import Batches, Random, graphs, groups, secure_degree
 from tacit.lab.attacks import eavesdropper_decoding, epsilon
 from tacit.lab.attacks.lies import search, variants

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.faults.party import ENTRIES
 from benchmarks.faults.replayed import Place
-from tacit.auditing.engine.linear import SMALL_PRIME, Echelon
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME, Echelon
 from tacit.core.suite import Party
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import RoundStore

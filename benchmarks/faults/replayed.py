@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.engine.algebra.linear import Echelon
 from tacit.auditing.engine.symbolic_run import SymbolicRun, owner_of
 from tacit.auditing.engine.views import Number
 from tacit.auditing.scope import Scope

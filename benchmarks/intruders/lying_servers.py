@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.intruders.honest_parties import Federation, Witness
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.link import Link
 from tacit.core.messages import Address, Envelope

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit.api.checked_run import CheckedRun
 from tacit.app.cli.main import app
-from tacit.auditing.engine.precision import bits_of_sum, largest_group
+from tacit.auditing.engine.algebra.precision import bits_of_sum, largest_group
 from tacit.auditing.questions import Question
 from tacit.auditing.summary import summarize_reports
 from tacit.learn.scenario import Scenario

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.designs import Batches, Family, multi_round_privacy, participation_from

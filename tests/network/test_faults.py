@@ -16,7 +16,7 @@ import pytest
 
 from support.federations import Made
 from support.paths import ROOT
-from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.engine.algebra.linear import Echelon
 from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER
 from tacit.net.transport.courier import Courier

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import smallest_class
+from tacit.auditing.engine.algebra.linear import smallest_class
+from tacit.auditing.engine.algebra.precision import largest_group
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.multi_round import RehearsedRun, Together
 from tacit.auditing.engine.noisy_replay import NoisyReplay
-from tacit.auditing.engine.precision import largest_group
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.engine.soundness import check_soundness
+from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.findings import Coverage, EntryExposure, Remark, Verdict

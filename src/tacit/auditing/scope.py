@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.precision import Spread
+from tacit.auditing.engine.algebra.precision import Spread
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Envelope

@@ -5,7 +5,7 @@ import pytest
 from test_numeric_auditor import QUESTIONS, coalitions, scope_of, settled
 
 from tacit.auditing.engine.mask_rank import hides_last_bits
-from tacit.auditing.engine.soundness import SEVERAL_ROUNDS, Guard
+from tacit.auditing.engine.soundness.checks import SEVERAL_ROUNDS, Guard
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 
 QUICK = {"fedavg": 2, "gossip": 2, "admm": 1, "pushsum": 1, "cesar": 1, "secagg": 1, "sparse secagg": 1}

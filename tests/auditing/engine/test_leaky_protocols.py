@@ -10,7 +10,7 @@ import pytest
 import tacit
 from support.paths import TESTS
 from tacit import protocols
-from tacit.auditing.engine.soundness import check_soundness
+from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.scope import Scope
 
 NAMES = sorted(path.stem for path in (TESTS / "auditing" / "leaky").glob("[a-z]*.py"))

@@ -10,7 +10,7 @@ from leaky.tables._invisible import INVISIBLE
 
 import tacit
 from support.paths import ROOT, TESTS
-from tacit.auditing.engine.soundness import check_soundness
+from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.scope import Scope
 
 pytestmark = pytest.mark.long

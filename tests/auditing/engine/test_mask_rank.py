@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tacit.auditing.engine.linear import SMALL_PRIME
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME
 from tacit.auditing.engine.mask_rank import hides_last_bits, rank
 from tacit.auditing.engine.views import KnownVector
 from tacit.auditing.symbolic.forms import Form

@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit.auditing import auditor
-from tacit.auditing.engine.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
 from tacit.auditing.findings import NoteCode
 from tacit.core.suite import Update
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled

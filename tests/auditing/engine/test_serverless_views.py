@@ -4,7 +4,7 @@ import networkx as nx
 import pytest
 
 import tacit
-from tacit.auditing.engine.linear import RowSpace
+from tacit.auditing.engine.algebra.linear import RowSpace
 from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
 from tacit.auditing.symbolic.simulation import SymbolicSimulation

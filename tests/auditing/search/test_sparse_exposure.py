@@ -9,7 +9,7 @@ import tacit
 from support.numeric_auditor import Numbers
 from support.sparse_attack import recover_entries
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.engine.linear import RowSpace
+from tacit.auditing.engine.algebra.linear import RowSpace
 from tacit.auditing.engine.symbolic_run import proof_vectors
 from tacit.auditing.findings import LEAST_PROBABILITY, NoteCode, PatternBasis, Verdict
 from tacit.auditing.preflight import preflight
@@ -217,7 +217,7 @@ def test_topk_without_vectors_is_an_assumption_and_says_so():
 def test_too_many_selections_are_sampled_with_a_bound(monkeypatch):
     options = {"graph": NESTED, "share": 0.5, "masking": 2}
     exact = exposure_of(("p4", "p5"), options, 6)
-    monkeypatch.setattr("tacit.auditing.engine.pattern_solver.MOST_PATTERNS", 3)
+    monkeypatch.setattr("tacit.auditing.engine.patterns.pattern_solver.MOST_PATTERNS", 3)
     sampled = exposure_of(("p4", "p5"), options, 6)
     assert sampled.basis is PatternBasis.SAMPLED
     assert not sampled.exact

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 import tacit
-from tacit.auditing.engine.entry_patterns import find_determined
-from tacit.auditing.engine.linear import RowSpace
+from tacit.auditing.engine.algebra.linear import RowSpace
+from tacit.auditing.engine.patterns.entry_patterns import find_determined
 from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
 from tacit.auditing.symbolic.simulation import SymbolicSimulation

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.progress import ignore_progress
 from tacit.designs import Batches, multi_round_privacy
 from tacit.lab.papers.p002 import optimality

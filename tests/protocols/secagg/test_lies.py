@@ -10,7 +10,7 @@ import contextlib
 import msgspec
 import pytest
 
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.errors import ConfigError, PeerFault
 from tacit.designs import Batches, Everyone, Random, Sampled, secure_degree
 from tacit.lab.attacks.lies import roles

@@ -8,7 +8,7 @@ the fractions.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tacit.auditing.engine.linear import SMALL_PRIME
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME
 from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Unknown
 from tacit.core.average import list_names

@@ -19,9 +19,9 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.engine.algebra.linear import Echelon
+from tacit.auditing.engine.algebra.precision import NEAR, Spread, of_sums
 from tacit.auditing.engine.noisy_replay import NoisyReplay
-from tacit.auditing.engine.precision import NEAR, Spread, of_sums
 from tacit.auditing.engine.recipes import SumRecipe, announced_sum, check_transcripts
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
 from tacit.auditing.scope import Scope

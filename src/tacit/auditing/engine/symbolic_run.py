@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.auditing.engine.algebra.linear import SmallRowSpace, smallest_class, solve_forms
+from tacit.auditing.engine.algebra.precision import DROWNED, NEAR, Spread, estimate_bits
+from tacit.auditing.engine.algebra.rows import Columns, Rows, Written
 from tacit.auditing.engine.failures import refusal
-from tacit.auditing.engine.linear import SmallRowSpace, smallest_class, solve_forms
-from tacit.auditing.engine.precision import DROWNED, NEAR, Spread, estimate_bits
 from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece, Source
-from tacit.auditing.engine.rows import Columns, Rows, Written
 from tacit.auditing.engine.views import KnownVector, Number, View
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.entropy import SymbolicEntropy

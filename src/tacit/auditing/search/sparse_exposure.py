@@ -1,8 +1,8 @@
 """Exposure of sparse vectors at full length: which selections of an entry expose it, and how often these occur.
 
 The deployed code is run once on symbols, with one selection pattern at each position. From this run the structure of
-every party's view is read (`engine.view_structure`). With it, every pattern that matters to a coalition is solved. A
-pattern is weighted by its probability, or by the number of entries of given vectors at which it occurs. A pattern that
+every party's view is read (`engine.patterns.view_structure`). With it, every pattern that matters to a coalition is solved.
+A pattern is weighted by its probability, or by the number of entries of given vectors at which it occurs. A pattern that
 exposes a party is then itself run on symbols and on numbers. Without such a structure, entries are sampled.
 """
 
@@ -15,10 +15,10 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from tacit.auditing.engine.entry_patterns import bound_probability, spread_patterns
-from tacit.auditing.engine.pattern_solver import Pattern, SolvedPatterns, Views, solve_patterns
+from tacit.auditing.engine.patterns.entry_patterns import bound_probability, spread_patterns
+from tacit.auditing.engine.patterns.pattern_solver import Pattern, SolvedPatterns, Views, solve_patterns
+from tacit.auditing.engine.patterns.view_structure import Bools, PartyView, agrees, read_views
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.engine.view_structure import Bools, PartyView, agrees, read_views
 from tacit.auditing.findings import CONFIDENCE, LEAST_PROBABILITY, EntryExposure, PatternBasis
 from tacit.auditing.scope import Scope
 from tacit.core.progress import report_step

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tacit.auditing.engine.entry_patterns import find_determined
+from tacit.auditing.engine.patterns.entry_patterns import find_determined
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress, part_of_progress

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import SmallRowSpace, solve_forms
+from tacit.auditing.engine.algebra.linear import SmallRowSpace, solve_forms
 from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, proof_vectors
 from tacit.auditing.engine.views import View

@@ -35,7 +35,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import SMALL_PRIME, smallest_support
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME, smallest_support
 from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS

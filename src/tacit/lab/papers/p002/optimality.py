@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import audit
-from tacit.auditing.engine.linear import smallest_support
+from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.core.progress import Progress
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Family, multi_round_privacy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.auditing.engine.guard_vectors import (
+from tacit.auditing.engine.soundness.guard_vectors import (
     edge_of,
     in_order,
     in_order_of_scales,

@@ -7,15 +7,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.entry_patterns import (
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME
+from tacit.auditing.engine.patterns.entry_patterns import (
     WeighedPatterns,
     count_patterns,
     enumerate_patterns,
     find_determined,
     sample_patterns,
 )
-from tacit.auditing.engine.linear import SMALL_PRIME
-from tacit.auditing.engine.view_structure import Bools, Ints, PartyView
+from tacit.auditing.engine.patterns.view_structure import Bools, Ints, PartyView
 
 MOST_PATTERNS, SAMPLED_PATTERNS = 2**16, 2**12
 """The largest number of patterns of a coalition that are all solved. If there are more over all rounds, this many are

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.exact_solutions import combine_forms, is_prime, solve_exactly
-from tacit.auditing.engine.rows import Ints, Rows
+from tacit.auditing.engine.algebra.exact_solutions import combine_forms, is_prime, solve_exactly
+from tacit.auditing.engine.algebra.rows import Ints, Rows
 from tacit.auditing.symbolic.forms import Form, Unknown
 from tacit.core.entropy import SystemEntropy
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.rows import Ints, Rows
+from tacit.auditing.engine.algebra.rows import Ints, Rows
 from tacit.auditing.symbolic.entropy import UNIFORM
 from tacit.auditing.symbolic.forms import ONE, Form, Unknown
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from tacit.auditing.engine.concrete_run import Twin
-from tacit.auditing.engine.element_comparison import ElementComparison
+from tacit.auditing.engine.soundness.concrete_run import Twin
+from tacit.auditing.engine.soundness.element_comparison import ElementComparison
 from tacit.auditing.engine.views import ItemAt, KeyAt, WholeVector
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.forms import Unknown

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.concrete_run import Twin
-from tacit.auditing.engine.guard_vectors import edge_of
+from tacit.auditing.engine.soundness.concrete_run import Twin
+from tacit.auditing.engine.soundness.guard_vectors import edge_of
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation

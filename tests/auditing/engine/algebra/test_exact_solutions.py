@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from tacit.auditing.engine import exact_solutions
-from tacit.auditing.engine.exact_solutions import combine_forms, is_prime, rational, solve_exactly
+from tacit.auditing.engine.algebra import exact_solutions
+from tacit.auditing.engine.algebra.exact_solutions import combine_forms, is_prime, rational, solve_exactly
 from tacit.auditing.symbolic.forms import Form
 
 UNKNOWNS = [("input", f"p{place}", 0) for place in range(6)]

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import SMALL_PRIME
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME
 from tacit.core.entropy import SeededEntropy
 
 Bools: TypeAlias = NDArray[np.bool_]

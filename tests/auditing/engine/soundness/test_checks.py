@@ -11,11 +11,11 @@ import tacit
 from support.bent_roles import rewrite_messages
 from support.replay_cases import CASES
 from tacit import protocols
-from tacit.auditing.engine import soundness
-from tacit.auditing.engine.concrete_run import twin
-from tacit.auditing.engine.guard_vectors import pair
-from tacit.auditing.engine.run_comparison import Spot
-from tacit.auditing.engine.soundness import Guard, check_soundness
+from tacit.auditing.engine.soundness import checks
+from tacit.auditing.engine.soundness.checks import Guard, check_soundness
+from tacit.auditing.engine.soundness.concrete_run import twin
+from tacit.auditing.engine.soundness.guard_vectors import pair
+from tacit.auditing.engine.soundness.run_comparison import Spot
 from tacit.auditing.engine.views import ItemAt, KeyAt, View, WholeVector, byte_strings, contents, follow
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
@@ -116,7 +116,7 @@ def test_so_are_they_whatever_goes_wrong(name):
 
 def test_a_setting_is_looked_at_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(soundness, "_found", type(soundness._found)())
+    monkeypatch.setattr(checks, "_found", type(checks._found)())
     monkeypatch.setattr(Guard, "check", lambda self: calls.append(self.rounds))
     for rounds in (2, 1, 9, 2):
         check_soundness(scope_of("fedavg", rounds=rounds))
@@ -125,13 +125,13 @@ def test_a_setting_is_looked_at_once(monkeypatch):
     check_soundness(scope_of("fedavg", 5))
     check_soundness(scope_of("fedavg", faults=[{"action": "drop", "party": "p3"}]))
     assert calls == [2, 1, 1, 1]
-    for count in range(soundness.REMEMBERED):
+    for count in range(checks.REMEMBERED):
         check_soundness(scope_of("fedavg", max_weight=3.0 + count))
-    assert len(soundness._found) == soundness.REMEMBERED
+    assert len(checks._found) == checks.REMEMBERED
 
 
 def test_a_refusal_is_remembered_too(monkeypatch):
-    monkeypatch.setattr(soundness, "_found", type(soundness._found)())
+    monkeypatch.setattr(checks, "_found", type(checks._found)())
 
     async def party(link, update, _terms, suite, _state):
         await tell(link, Bytes(update.vector.tobytes()))
@@ -143,7 +143,7 @@ def test_a_refusal_is_remembered_too(monkeypatch):
             tacit.NotAuditable, match=r"^leaky cannot be audited: Bytes from p1 to p0 in round 1, data: "
         ):
             check_soundness(scope_of("leaky"))
-    assert len(soundness._found) == 1
+    assert len(checks._found) == 1
     assert tacit.NotAuditable.code == "not-auditable"
     assert issubclass(tacit.NotAuditable, tacit.NotLinear)
 

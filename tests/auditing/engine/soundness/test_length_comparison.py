@@ -4,8 +4,8 @@ import pytest
 from leaky._base import Bytes, Vector, averaged, leaky, tell
 
 import tacit
-from tacit.auditing.engine.length_comparison import find_difference
-from tacit.auditing.engine.soundness import Guard
+from tacit.auditing.engine.soundness.checks import Guard
+from tacit.auditing.engine.soundness.length_comparison import find_difference
 from tacit.auditing.scope import Scope
 
 PARTIES = ("p0", "p1", "p2")

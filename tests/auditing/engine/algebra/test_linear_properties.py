@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.auditing.engine.linear import (
+from tacit.auditing.engine.algebra.linear import (
     SMALL_PRIME,
     RowSpace,
     SmallRowSpace,
@@ -16,7 +16,7 @@ from tacit.auditing.engine.linear import (
     smallest_support,
     solve_forms,
 )
-from tacit.auditing.engine.rows import Rows
+from tacit.auditing.engine.algebra.rows import Rows
 from tacit.auditing.symbolic.forms import Form
 
 PARTIES, MASKS = 5, 4

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tacit.auditing.engine.guard_vectors import Brought
+from tacit.auditing.engine.soundness.guard_vectors import Brought
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.simulation import in_session
 from tacit.auditing.symbolic.suite import Page

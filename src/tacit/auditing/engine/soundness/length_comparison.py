@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from tacit.auditing.engine.concrete_run import TokenLog, Twin
-from tacit.auditing.engine.element_comparison import UNITS
+from tacit.auditing.engine.soundness.concrete_run import TokenLog, Twin
+from tacit.auditing.engine.soundness.element_comparison import UNITS
 
 Dependence: TypeAlias = tuple[bool, bool]
 """Whether a value changes with the vectors, and whether it changes with the keys."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import SMALL_PRIME, Echelon
+from tacit.auditing.engine.algebra.linear import SMALL_PRIME, Echelon
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.core.suite import Party
 

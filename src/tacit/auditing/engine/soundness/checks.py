@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tacit.auditing.engine.concrete_run import Twin, twin
 from tacit.auditing.engine.failures import culprit, refusal
-from tacit.auditing.engine.guard_vectors import (
+from tacit.auditing.engine.soundness.concrete_run import Twin, twin
+from tacit.auditing.engine.soundness.guard_vectors import (
     Brought,
     edge_of,
     in_order,
@@ -34,8 +34,8 @@ from tacit.auditing.engine.guard_vectors import (
     pair,
     stretch_entries,
 )
-from tacit.auditing.engine.length_comparison import LengthRuns, find_difference
-from tacit.auditing.engine.run_comparison import Comparison, Spot, different
+from tacit.auditing.engine.soundness.length_comparison import LengthRuns, find_difference
+from tacit.auditing.engine.soundness.run_comparison import Comparison, Spot, different
 from tacit.auditing.engine.views import contents
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Unknown, noticing

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import protocols
-from tacit.auditing.engine.precision import NEAR, Spread, estimate_bits, of_sums
+from tacit.auditing.engine.algebra.precision import NEAR, Spread, estimate_bits, of_sums
 from tacit.auditing.symbolic.forms import Form
 from tacit.core.average import Average
 from tacit.protocols.gossip import GOSSIP, SharedEntries

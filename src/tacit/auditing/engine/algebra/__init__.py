@@ -1,0 +1,1 @@
+"""Exact and approximate linear algebra on the forms that a coalition knows."""

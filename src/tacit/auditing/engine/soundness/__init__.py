@@ -1,0 +1,1 @@
+"""Checks that a protocol treats numbers and keys as its run on symbols says."""
