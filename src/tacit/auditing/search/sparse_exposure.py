@@ -1,9 +1,10 @@
 """Exposure of sparse vectors at full length: which selections of an entry expose it, and how often these occur.
 
 The deployed code is run once on symbols, with one selection pattern at each position. From this run the structure of
-every party's view is read (`engine.patterns.view_structure`). With it, every pattern that matters to a coalition is solved.
-A pattern is weighted by its probability, or by the number of entries of given vectors at which it occurs. A pattern that
-exposes a party is then itself run on symbols and on numbers. Without such a structure, entries are sampled.
+every party's view is read (`engine.patterns.view_structure`). With it, every pattern that matters to a coalition is
+solved. A pattern is weighted by its probability, or by the number of entries of given vectors at which it occurs. A
+pattern that exposes a party is then itself run on symbols and on numbers. Without such a structure, entries are
+sampled.
 """
 
 import math
