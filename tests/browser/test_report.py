@@ -63,6 +63,40 @@ def test_paper_is_white_and_the_annexes_begin_on_a_page_of_their_own(opened):
     assert printed.count(b"/Type /Page\n") >= 5
 
 
+def test_answers_are_typed_into_the_page_and_printed(opened, tmp_path):
+    page = opened()
+    field = page.get_by_role("textbox", name="your answer: What is the purpose, and what is the legal basis?")
+    field.click()
+    page.keyboard.type("Study of sepsis; consent.")
+    page.keyboard.press("Enter")
+    page.keyboard.type("Ethics board 7/26.")
+    assert field.inner_text().splitlines()[0] == "Study of sepsis; consent."
+    signer = page.get_by_role("textbox", name="data protection officer, name")
+    signer.fill("A. Officer")
+    page.emulate_media(media="print")
+    before = "getComputedStyle(document.querySelector('.answer:empty'), '::before').content"
+    assert page.evaluate(before) == "none", "empty fields are empty on paper"
+    assert field.is_visible()
+    assert signer.inner_text() == "A. Officer"
+    assert page.pdf().startswith(b"%PDF")
+
+
+PASTE = """() => new Promise((done) => {
+  const refused = new Set();
+  document.addEventListener("securitypolicyviolation", (event) => {
+    if (refused.add(event.effectiveDirective).size === 2) done([...refused].sort());
+  });
+  const pasted = '<img src="https://outside.example/x.png" onerror="window.ran = 1">';
+  document.querySelector(".answer").innerHTML = pasted;
+})"""
+
+
+def test_nothing_that_is_pasted_into_a_field_is_fetched_or_run(opened):
+    page = opened()
+    assert page.evaluate(PASTE) == ["img-src", "script-src-attr"]
+    assert page.evaluate("window.ran") is None
+
+
 def test_the_report_can_be_signed(opened):
     page = opened()
     rows = page.locator(".sign-off tbody tr")

@@ -47,9 +47,19 @@ def test_where_nobody_was_found_the_page_says_what_that_rests_on(asked):
     assert f"Tacit {__version__}" in page
     assert found["settings"]["bits"] == 32, "settings that were not set are there too"
     assert "<script" not in page
-    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+    assert "://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     ), "nothing is wanted from elsewhere; what a figure names are kinds of data"
+
+
+def test_every_open_question_has_a_field_to_type_into_and_the_page_sends_nothing(asked):
+    page, _ = asked("secagg", "--parties", "3")
+    assert "default-src 'none'" in page, "a browser runs and loads nothing, whatever somebody pastes into a field"
+    assert "<form" not in page
+    rows = page.count('<td class="blank">')
+    assert page.count('contenteditable="true"') == rows + 4 * 3, "one field for each question and each cell to sign"
+    assert 'aria-label="your answer: What is the purpose, and what is the legal basis?"' in page
+    assert rows > 20
 
 
 def test_whatever_is_said_in_settings_is_text(asked):

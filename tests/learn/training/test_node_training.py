@@ -79,6 +79,17 @@ def test_rounds_of_a_party_are_kept_where_it_is_told(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["p0", "p1", "p2"]
 
 
+def test_a_party_that_does_not_start_leaves_no_empty_folder(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+    path, kept = written(made), tmp_path / "kept"
+    (tmp_path / "p1.identity").unlink()
+    kept.mkdir()
+    for folder in (None, kept):
+        with pytest.raises(ConfigError, match="p1.identity"):
+            take_part(scenario("gossip", 1), path, "p1", folder=folder)
+    assert [each for each in tmp_path.iterdir() if each.is_dir()] == [kept], "what was there before stays"
+
+
 @pytest.mark.parametrize(("protocol", "options"), [("secagg", {}), ("gossip", {}), ("pushsum", {"masked": True})])
 def test_parties_learn_what_a_simulation_does(protocol, options, tmp_path):
     wanted = scenario({"name": protocol, **options})

@@ -181,7 +181,8 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
         pictures.exposure(reports, picture, asked.options)
     if report is not None:
         html_reports.write_audit_report(report, found, asked.command, reports)
-    tables.show_result(as_json, found, audit_tables.render_audit(summary, describe_settings(found["settings"])))
+    table = audit_tables.render_audit(summary, describe_settings(found["settings"]))
+    tables.show_result(as_json, found, table, picture, report)
     return summary
 
 
@@ -233,7 +234,7 @@ def _flower(
         html_reports.write_audit_report(
             report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports
         )
-    tables.show_result(as_json, told_of, audit_tables.render_flower(found, summary))
+    tables.show_result(as_json, told_of, audit_tables.render_flower(found, summary), report)
     return summary
 
 
@@ -312,7 +313,7 @@ def plan(
         )
     if picture is not None:
         pictures.costs(found, picture)
-    tables.show_result(as_json, audit_tables.describe_plan(found), audit_tables.render_plan(found))
+    tables.show_result(as_json, audit_tables.describe_plan(found), audit_tables.render_plan(found), picture)
 
 
 @app.command(
@@ -352,6 +353,5 @@ def attack(
         pictures.images(grid, picture)
     elif picture is not None:
         pictures.intervals(found, picture, f"{chosen.summary}; {'full' if full else 'quick'} run, seed {seed}")
-    tables.show_result(
-        as_json, [audit_tables.describe_finding(finding) for finding in found], audit_tables.render_findings(found)
-    )
+    plain = [audit_tables.describe_finding(finding) for finding in found]
+    tables.show_result(as_json, plain, audit_tables.render_findings(found), picture)

@@ -327,18 +327,19 @@ def compare(
         found = comparison.compare(base, asked, told, seeds or (1 if comparison.pays_for_rounds(base) else SEEDS))
     if picture is not None:
         pictures.draw_comparison(base, found, picture)
-    tables.show_result(as_json, [each.plain() for each in found], tables.render_comparison(base, found))
+    tables.show_result(as_json, [each.plain() for each in found], tables.render_comparison(base, found), picture)
 
 
 @app.command(
-    epilog=examples("tacit reproduce", "tacit reproduce 000-fig4 --scale small --picture fig4.png"),
+    epilog=examples("tacit reproduce", "tacit reproduce 001-fig3 --picture fig3.png", "tacit reproduce 000-fig4"),
     rich_help_panel=LEARNING,
 )
 def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure of a paper, such as 000-fig4. Without it, all are listed.",
+            help="A table or figure of a paper, such as 001-fig3, which needs no data. Without it, all are listed, each "
+            "with what it needs.",
             autocompletion=reproduction_names,
         ),
     ] = None,
@@ -367,6 +368,5 @@ def reproduce(
         found = chosen.run(scale, told)
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
-    tables.show_result(
-        as_json, {"name": name, "scale": scale, "rows": found.rows}, tables.render_reproduction(chosen, found)
-    )
+    plain = {"name": name, "scale": scale, "rows": found.rows}
+    tables.show_result(as_json, plain, tables.render_reproduction(chosen, found), picture)

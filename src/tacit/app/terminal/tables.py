@@ -371,12 +371,21 @@ def _default(value: Any) -> str:
     return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
 
 
-def show_result(as_json: bool, data: Any, table: RenderableType) -> None:
-    """Writes a result to standard output, as JSON or as a table."""
+def show_result(as_json: bool, data: Any, table: RenderableType, *written: str | None) -> None:
+    """Writes a result to standard output, as JSON or as a table.
+
+    Args:
+        as_json: Whether to write JSON.
+        data: The result as plain data.
+        table: The result as a table.
+        written: Files that the command wrote, which it names on standard error; None for a file that was not wanted.
+    """
     if as_json:
         typer.echo(to_json(data))
     else:
         print_result(table)
+    for file in filter(None, written):
+        typer.echo(f"wrote {file}", err=True)
 
 
 def print_result(table: RenderableType) -> None:

@@ -6,7 +6,7 @@ which is reported.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -323,21 +323,21 @@ def take_part(
         first=roster.names.index(me),
     )
     cohort.start()
-    _make_private_folder(place)
     own_data = data is not None and private is not None
-    paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
-    book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
-    with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
-        weight = float(len(part)) if scenario.weights == "samples" else 1.0
-        changes = _brings_changes(roster, private)
-        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
-        learner.resume()
-        history = _run_and_record(learner, on_round)
-        _check_history(learner, history, me)
-        told = (*(private.notes if private else ()), *describe_total(book, paid_at))
-        notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
-        run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
-        run.write_model()
+    with _private_folder(place):
+        paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
+        book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
+        with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
+            weight = float(len(part)) if scenario.weights == "samples" else 1.0
+            changes = _brings_changes(roster, private)
+            learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
+            learner.resume()
+            history = _run_and_record(learner, on_round)
+            _check_history(learner, history, me)
+            told = (*(private.notes if private else ()), *describe_total(book, paid_at))
+            notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
+            run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
+            run.write_model()
     return run
 
 
@@ -361,11 +361,14 @@ def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
     return roster.entry.server is not None and (roster.settings.get("norm") is not None or counted)
 
 
-def _make_private_folder(place: Path) -> None:
+@contextmanager
+def _private_folder(place: Path) -> Iterator[None]:
     """Creates a folder that only its owner can read, because it contains models that were not averaged.
 
-    An existing folder gets the same permissions, unless it has other files, which other users may need.
+    An existing folder gets the same permissions, unless it has other files, which other users may need. If the party
+    fails before it writes a file there, a new folder is removed again.
     """
+    ours = not place.exists()
     try:
         make_private_folder(place)
         # Earlier releases wrote new files as checkpoint.new, and so on.
@@ -375,6 +378,13 @@ def _make_private_folder(place: Path) -> None:
         raise ConfigError(
             f"{place} cannot be created as a private folder: {error.strerror}; try: another folder"
         ) from None
+    try:
+        yield
+    except BaseException:
+        if ours:
+            with suppress(OSError):  # of a folder that is not empty
+                place.rmdir()
+        raise
 
 
 def _has_payments(metrics: Path) -> bool:
