@@ -63,7 +63,7 @@ def test_paper_is_white_and_the_annexes_begin_on_a_page_of_their_own(opened):
     assert printed.count(b"/Type /Page\n") >= 5
 
 
-def test_answers_are_typed_into_the_page_and_printed(opened, tmp_path):
+def test_answers_are_typed_into_the_page_and_printed(opened):
     page = opened()
     field = page.get_by_role("textbox", name="your answer: What is the purpose, and what is the legal basis?")
     field.click()

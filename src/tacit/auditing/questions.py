@@ -79,6 +79,8 @@ class Question:
     length: int | None = None
     """Length of the vectors; None for the default of audits."""
     open_links: bool = False
+    named: tuple[Party, ...] = ()
+    """The names of the parties; empty for p0, p1, …"""
 
     def __post_init__(self) -> None:
         """Moves noise that is given as a setting to the field `noise`; raises ConfigError if both are given and
@@ -94,7 +96,8 @@ class Question:
     @property
     def command(self) -> str:
         """The question as a command line, complete and in one line."""
-        asked = [f"tacit audit {self.protocol} --parties {self.parties}"]
+        parties = shlex.quote(",".join(self.named)) if self.named else self.parties
+        asked = [f"tacit audit {self.protocol} --parties {parties}"]
         if self.coalition is not None:
             asked.append(f"--coalition {shlex.quote(','.join(self.coalition))}")
         asked += [f"--{name.replace('_', '-')} {value}" for name, value in self._changed_fields()]
@@ -104,8 +107,8 @@ class Question:
 
     @property
     def names(self) -> tuple[Party, ...]:
-        """The names of the parties: p0, p1, …"""
-        return tuple(f"p{place}" for place in range(self.parties))
+        """The names of the parties: those that were given, or p0, p1, …"""
+        return self.named or tuple(f"p{place}" for place in range(self.parties))
 
     def scope(self) -> Scope:
         """Returns the scope of the audit; raises ConfigError with all problems of the question."""

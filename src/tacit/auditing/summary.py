@@ -192,8 +192,10 @@ def _larger_coalition(reports: Sequence[Report], question: Question) -> Question
         return None
     unspecified = question.coalition is None and question.coalition_size is None
     if unspecified and any(SERVER in each.coalition for each in reports):
-        return replace(question, coalition=(SERVER, "p0"))  # The coalition of two that is analysed fastest.
+        return replace(
+            question, coalition=(SERVER, question.names[0])
+        )  # The coalition of two that is analysed fastest.
     if question.coalition is None:
         return replace(question, coalition_size=(question.coalition_size or 1) + 1)
-    newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in question.coalition)
+    newcomer = next(name for name in question.names if name not in question.coalition)
     return replace(question, coalition=(*question.coalition, newcomer))

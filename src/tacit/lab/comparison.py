@@ -11,6 +11,7 @@ from tacit.api.exposure import exposure
 from tacit.api.option_text import check_name, settings_from
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import write_value
+from tacit.auditing.render.names import name_parties
 from tacit.auditing.render.text import UNAVERAGED
 from tacit.core.errors import ConfigError, LeakRefused, NotAudited, TacitError
 from tacit.core.progress import Progress, ignore_progress
@@ -218,6 +219,6 @@ def _audit_settings(found: AssembledRun, name: str) -> tuple[str, Verdict]:
     """Returns which parties could learn a model, in a few words, and the verdict."""
     if found.checked is not None:
         audited = exposure(found.checked)
-        return str(audited), audited.verdict
+        return name_parties(str(audited), found.name_owners() or ()), audited.verdict
     verdict = Verdict.LEAKS_BY_DESIGN if name == TOGETHER else Verdict.HOLDS
     return UNAVERAGED[verdict], verdict

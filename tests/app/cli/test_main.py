@@ -176,8 +176,8 @@ def test_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     for said in ("fedavg", "secagg", "every model", "only the sum", "equal bit for bit"):
         assert said in result.stdout
     told = result.stdout.splitlines()
-    assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
-    assert "Round 3 went on without p1 (behind), who heard its average. Back in round 4." in told
+    assert "Round 2 lost p1 (crashed). The other 4 received their average." in told
+    assert "In round 3, p1 only received the average, and contributed again in round 4." in told
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "The server can recover the vectors of all 5 parties" in " ".join(result.stdout.split())
 

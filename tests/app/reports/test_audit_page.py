@@ -1,6 +1,7 @@
 """The page of an audit, as one attaches it to an assessment."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_every_open_question_has_a_field_to_type_into_and_the_page_sends_nothing
     assert page.count('contenteditable="true"') == rows + 4 * 3, "one field for each question and each cell to sign"
     assert 'aria-label="your answer: What is the purpose, and what is the legal basis?"' in page
     assert rows > 20
+
+
+def test_parties_have_the_names_that_were_given(asked):
+    page, found = asked("secagg", "--parties", "north,east,south,st mary", "--coalition", "server,north")
+    assert found["parties"] == ["north", "east", "south", "st mary"]
+    for name in found["parties"]:
+        assert f'<th scope="col"><span>{name}</span></th>' in page, "a column of the matrix"
+    assert "--parties &#39;north,east,south,st mary&#39; --coalition server,north" in page, "a command that runs again"
+    assert not re.search(r"\bp\d\b", page)
 
 
 def test_whatever_is_said_in_settings_is_text(asked):

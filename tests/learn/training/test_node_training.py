@@ -85,7 +85,7 @@ def test_a_party_that_does_not_start_leaves_no_empty_folder(tmp_path):
     (tmp_path / "p1.identity").unlink()
     kept.mkdir()
     for folder in (None, kept):
-        with pytest.raises(ConfigError, match="p1.identity"):
+        with pytest.raises(ConfigError, match=r"p1\.identity"):
             take_part(scenario("gossip", 1), path, "p1", folder=folder)
     assert [each for each in tmp_path.iterdir() if each.is_dir()] == [kept], "what was there before stays"
 

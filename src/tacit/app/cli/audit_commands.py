@@ -55,6 +55,10 @@ ProtocolName = Annotated[
 FlowerFolder = Annotated[
     str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")
 ]
+PartyNames = Annotated[
+    str | None,
+    Choice(metavar="PARTIES", help="Number of parties, or their names, such as north,east,south (default: 9)."),
+]
 CoalitionNames = Annotated[
     list[str] | None,
     Choice(
@@ -102,7 +106,7 @@ def audit(
     context: typer.Context,
     protocol: ProtocolName = None,
     flower: FlowerFolder = None,
-    parties: Annotated[int | None, Choice(help="Number of parties (default: 9).")] = None,
+    parties: PartyNames = None,
     coalition: CoalitionNames = None,
     coalition_size: CoalitionSize = None,
     rounds: Annotated[int | None, Choice(help="Number of rounds that the adversary observes (default: 1).")] = None,
@@ -125,7 +129,7 @@ def audit(
         context: the call, to find out which options were given.
         protocol: the protocol.
         flower: folder of a Flower app to audit instead.
-        parties: how many take part.
+        parties: how many take part, or their names.
         coalition: who colludes.
         coalition_size: audits all coalitions of this size instead.
         rounds: how many rounds the coalition observes.
@@ -145,11 +149,14 @@ def audit(
     del verbose
     pictures.check(picture)
     html_reports.check_path(report)
-    check_at_least(2, parties=parties)
+    count, named = _read_parties(parties)
+    check_at_least(2, parties=count)
     check_at_least(1, rounds=rounds, coalition_size=coalition_size, length=length)
     if flower is not None:
         _refuse_unused(context)
-        summary = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
+        if named:
+            raise ConfigError("--flower knows no names of parties; try: give --parties a number")
+        summary = _flower(flower, count, rounds, dropout, settings_from(options or []), report, as_json)
         _refuse(summary, fail_if_exposed)
         return
     if protocol is None:
@@ -157,7 +164,7 @@ def audit(
     members = tuple(name.strip() for each in coalition for name in each.split(",")) if coalition else None
     asked = Question(
         check_name("protocol", protocol, REGISTRY),
-        PARTIES if parties is None else parties,
+        PARTIES if count is None else count,
         settings_from(options or []),
         members,
         coalition_size,
@@ -168,8 +175,22 @@ def audit(
         prior=prior,
         length=length,
         open_links=open_links,
+        named=named,
     )
     _refuse(_show_answer(asked, picture, report, as_json), fail_if_exposed)
+
+
+def _read_parties(text: str | None) -> tuple[int | None, tuple[str, ...]]:
+    """Returns the number of parties, and their names if these are given; None and no names if nothing is."""
+    if text is None:
+        return None, ()
+    try:
+        return int(text), ()
+    except ValueError:
+        named = tuple(name.strip() for name in text.split(","))
+    if not all(named):
+        raise ConfigError(f"--parties {text} has an empty name; try: --parties north,east,south")
+    return len(named), named
 
 
 def _show_answer(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Summary:

@@ -338,8 +338,8 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure of a paper, such as 001-fig3, which needs no data. Without it, all are listed, each "
-            "with what it needs.",
+            help="A table or figure of a paper, such as 001-fig3, which needs no data. Without it, all are listed, "
+            "with the data that each needs.",
             autocompletion=reproduction_names,
         ),
     ] = None,
@@ -368,5 +368,5 @@ def reproduce(
         found = chosen.run(scale, told)
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
-    plain = {"name": name, "scale": scale, "rows": found.rows}
-    tables.show_result(as_json, plain, tables.render_reproduction(chosen, found), picture)
+    rows = {"name": name, "scale": scale, "rows": found.rows}
+    tables.show_result(as_json, rows, tables.render_reproduction(chosen, found), picture)

@@ -22,10 +22,11 @@ from tacit.app.reports import pictures
 from tacit.app.reports.assessments import RunFacts, assess_impact, assess_privacy_claims
 from tacit.app.reports.audit_sections import build_columns, build_sections, find_parties, zip_columns
 from tacit.app.terminal import tables
+from tacit.auditing.render.names import name_parties, name_parties_in
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.errors import MissingExtra
-from tacit.learn.training.run_folder import AUDIT, PARTIES
+from tacit.learn.training.run_folder import AUDIT
 from tacit.learn.training.train import Run
 
 if TYPE_CHECKING:
@@ -119,11 +120,12 @@ def write_run_report(run: Run) -> None:
     folder = run.folder
     if folder is None:
         return
-    names = _read_names(run)
     figures, missing = draw_figures(
         {
             "progress.svg": lambda file: pictures.progress(run, file),
-            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file, names),
+            "labels.svg": lambda file: (
+                None if run.labels is None else pictures.labels(run.labels, file, list(run.names))
+            ),
         }
     )
     for name, figure in figures.items():
@@ -137,14 +139,14 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
     if run.folder is not None and (run.folder / AUDIT).exists():
         found = msgspec.json.decode((run.folder / AUDIT).read_bytes())
         if "verdict" in found:
-            audit = prepare_audit(found, found["asked"], _gather_facts(run))
+            audit = prepare_audit(name_parties_in(found, run.names), found["asked"], _gather_facts(run))
         else:
-            audit_note = found["says"]
+            audit_note = name_parties(found["says"], run.names)
     return render_report(
         "run.html",
         run.scenario.title or run.name,
         summary=build_columns(("", ""), [*tables.summarize_run(run), *_list_names(run)]),
-        notes=run.notes,
+        notes=name_parties_in(run.notes, run.names),
         images=embed_figures(figures),
         missing_figures=missing,
         audit=audit,
@@ -154,17 +156,10 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
     )
 
 
-def _read_names(run: Run) -> list[str]:
-    """Returns the real names of a run's parties; none unless their samples have owners."""
-    if run.folder is None or not (run.folder / PARTIES).exists():
-        return []
-    return msgspec.json.decode((run.folder / PARTIES).read_bytes(), type=list[str])
-
-
 def _list_names(run: Run) -> list[tuple[str, str]]:
-    """Returns a row that says which party has which real name; none without names."""
-    named = ", ".join(f"p{place} is {name}" for place, name in enumerate(_read_names(run)))
-    return [("names", named)] if named else []
+    """Returns a row that says how commands and the files of a run call its parties; none without names."""
+    named = ", ".join(f"p{place} is {name}" for place, name in enumerate(run.names))
+    return [("names in commands", named)] if named else []
 
 
 def _gather_facts(run: Run) -> RunFacts:

@@ -33,7 +33,7 @@ from tacit.auditing.render.text import (
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan, Proposal
 from tacit.auditing.summary import Summary
-from tacit.core.average import format_count
+from tacit.core.average import format_count, list_names
 from tacit.core.suite import SERVER
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
 from tacit.integrations.flower.auditor.render import describe_app
@@ -121,7 +121,8 @@ def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[
         if len(names) < ALIKE or names[0] == SERVER:
             yield from ((name, cells) for name in names)
         elif size == 1:
-            yield f"{names[0]} to {names[-1]}, each", cells
+            numbered = names[0][:1] == "p" and names[0][1:].isdigit()  # "north to south" would not say who is between
+            yield f"{f'{names[0]} to {names[-1]}' if numbered else list_names(names)}, each", cells
         else:
             yield f"all {len(names)} from {names[0]} to {names[-1]}", cells
 

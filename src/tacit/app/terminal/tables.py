@@ -17,6 +17,7 @@ from tacit.app.cli.options import to_json
 from tacit.app.terminal.narrow_table import make_table
 from tacit.app.terminal.verdict_layout import NEXT, arrange_result, format_command
 from tacit.auditing.questions import Question
+from tacit.auditing.render.names import name_parties
 from tacit.auditing.render.text import StepText
 from tacit.core.average import format_count
 from tacit.core.errors import Drop
@@ -100,10 +101,11 @@ def _runs(report: DemoReport) -> Table:
 
 def _describe_dropout(dropout: DemoDropout) -> str:
     who = " and ".join(f"{party} ({reason})" for party, reason in dropout.dropped.items())
-    back = f" Back in round {dropout.back}." if dropout.back == dropout.round + 1 else ""
     if set(dropout.dropped.values()) == {Drop.BEHIND}:
-        return f"Round {dropout.round} went on without {who}, who heard its average.{back}"
-    return f"Round {dropout.round} lost {who} and ended with the other {dropout.averaged}.{back}"
+        again = f", and contributed again in round {dropout.back}" if dropout.back == dropout.round + 1 else ""
+        return f"In round {dropout.round}, {' and '.join(dropout.dropped)} only received the average{again}."
+    back = f" Back in round {dropout.back}." if dropout.back == dropout.round + 1 else ""
+    return f"Round {dropout.round} lost {who}. The other {dropout.averaged} received their average.{back}"
 
 
 def _glimpse(report: DemoReport) -> Table:
@@ -178,7 +180,7 @@ def summarize_run(run: Run) -> list[tuple[str, str]]:
     failed = sum(not each.contributors for each in run.history) if scenario.protocol["name"] in REGISTRY else 0
     if failed:
         rows.append(("rounds without an average", str(failed)))
-    rows += [(f"without {party}", why) for party, why in last.left_out.items()]
+    rows += [(f"without {name_parties(party, run.names)}", why) for party, why in last.left_out.items()]
     return rows
 
 
@@ -196,7 +198,7 @@ def render_run(done: Run) -> RenderableType:
     table.show_header = False
     for row in summarize_run(done):
         table.add_row(*row)
-    notes = [Text(f"\nNote: {note}.") for note in done.notes]
+    notes = [Text(f"\nNote: {name_parties(note, done.names)}.") for note in done.notes]
     return Group(table, *notes, Text(f"\nAll of it is in {done.folder}."))
 
 

@@ -65,6 +65,8 @@ class Run:
     """Number of samples by label, one row per party; None without labels."""
     notes: tuple[str, ...] = ()
     """Notes of the audit and of the choice of the ring, from before the first round."""
+    names: tuple[str, ...] = ()
+    """Real names of the parties, which its rounds know as p0, p1, …; empty unless each party owns samples."""
 
     def __repr__(self) -> str:
         found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
@@ -185,7 +187,8 @@ def _run_in_folder(
     found.close()
     training, sizes = found.training, tuple(len(part) for part in found.parts)
     notes = (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else []))
-    run = Run(scenario, history, place, training.consensus(), training.cohort.model, sizes, found.labels, notes)
+    names = found.name_owners() or ()
+    run = Run(scenario, history, place, training.consensus(), training.cohort.model, sizes, found.labels, notes, names)
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
