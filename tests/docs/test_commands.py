@@ -119,6 +119,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], N
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("HOME", str(tmp_path))
         shutil.copytree(ROOT / "examples", "examples")
+        if page.name == "for-officers.md":
+            parties = ",".join(f"hospital-{letter}=localhost:740{place}" for place, letter in enumerate("abc", 1))
+            given = ["keygen", "--federation", "study", "--parties", parties, "--server", "localhost:7400"]
+            assert CliRunner().invoke(app, given).exit_code == 0
         if page.name == "learning.md":
             clinics, scenario = blocks(page, "toml")[:2]
             Path("scenario.toml").write_text(scenario, encoding="utf-8")

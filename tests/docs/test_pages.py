@@ -142,6 +142,12 @@ def test_readme_has_the_headlines_and_nothing_else(
         figures.headlines(results / "latest.json")
 
 
+def test_the_specimen_report_is_the_one_that_its_command_writes() -> None:
+    specimen = script("specimen")
+    assert specimen.COMMAND in (ROOT / "docs" / "for-officers.md").read_text(encoding="utf-8")
+    assert specimen.is_current(specimen.REPORT.read_text(encoding="utf-8")), "run python docs/specimen.py"
+
+
 def test_missed_targets_are_listed_with_their_notes(figures: ModuleType, results: Path) -> None:
     assert figures.missed(results).splitlines()[2:] == [f"{TABLE[3]} a reason |"]
     path = results / "latest.json"

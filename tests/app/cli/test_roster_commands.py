@@ -216,6 +216,14 @@ def test_a_roster_that_cannot_be_is_not_made(tacit, given):
     assert not Path("federation.toml").exists()
 
 
+def test_the_audit_takes_protocol_parties_and_settings_from_a_roster(tacit, federation):
+    report = tacit("audit", "--roster", federation, "--rounds", "2", "--report", "report.html")
+    assert report.stderr == "wrote report.html\n"
+    assert "<code>tacit audit secagg --parties a,b,c --rounds 2" in Path("report.html").read_text(encoding="utf-8")
+    refused = tacit("audit", "secagg", "--roster", federation, "--parties", "3", "--set", "bits=32", code=2)
+    assert "leave out PROTOCOL, --parties, --set" in refused.stderr
+
+
 def test_show_has_names_addresses_fingerprints_and_what_the_audit_says(tacit, federation):
     shown = tacit("roster", "show", federation).stdout
     told = json.loads(tacit("roster", "show", federation, "--json").stdout)

@@ -59,6 +59,10 @@ PartyNames = Annotated[
     str | None,
     Choice(metavar="PARTIES", help="Number of parties, or their names, such as north,east,south (default: 9)."),
 ]
+RosterToAudit = Annotated[
+    str | None,
+    Choice(metavar="FILE", help="Take the protocol, the parties and the settings from a roster (federation.toml)."),
+]
 CoalitionNames = Annotated[
     list[str] | None,
     Choice(
@@ -99,6 +103,7 @@ FailIfExposed = Annotated[
         "tacit audit secagg --rounds 10 --dropout 0.1",
         "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
         "tacit audit secagg --coalition server,p0 --fail-if-exposed",
+        "tacit audit --roster federation.toml --rounds 40 --report report.html",
     ),
     rich_help_panel=LEAKS,
 )
@@ -106,6 +111,7 @@ def audit(
     context: typer.Context,
     protocol: ProtocolName = None,
     flower: FlowerFolder = None,
+    roster: RosterToAudit = None,
     parties: PartyNames = None,
     coalition: CoalitionNames = None,
     coalition_size: CoalitionSize = None,
@@ -129,6 +135,7 @@ def audit(
         context: the call, to find out which options were given.
         protocol: the protocol.
         flower: folder of a Flower app to audit instead.
+        roster: roster with the protocol, the parties and the settings.
         parties: how many take part, or their names.
         coalition: who colludes.
         coalition_size: audits all coalitions of this size instead.
@@ -149,14 +156,17 @@ def audit(
     del verbose
     pictures.check(picture)
     html_reports.check_path(report)
-    count, named = _read_parties(parties)
+    if roster is not None:
+        protocol, count, named, settings = _read_roster(context, roster)
+    else:
+        (count, named), settings = _read_parties(parties), settings_from(options or [])
     check_at_least(2, parties=count)
     check_at_least(1, rounds=rounds, coalition_size=coalition_size, length=length)
     if flower is not None:
         _refuse_unused(context)
         if named:
             raise ConfigError("--flower knows no names of parties; try: give --parties a number")
-        summary = _flower(flower, count, rounds, dropout, settings_from(options or []), report, as_json)
+        summary = _flower(flower, count, rounds, dropout, settings, report, as_json)
         _refuse(summary, fail_if_exposed)
         return
     if protocol is None:
@@ -165,7 +175,7 @@ def audit(
     asked = Question(
         check_name("protocol", protocol, REGISTRY),
         PARTIES if count is None else count,
-        settings_from(options or []),
+        settings,
         members,
         coalition_size,
         rounds=1 if rounds is None else rounds,
@@ -178,6 +188,19 @@ def audit(
         named=named,
     )
     _refuse(_show_answer(asked, picture, report, as_json), fail_if_exposed)
+
+
+def _read_roster(context: typer.Context, file: str) -> tuple[str, int, tuple[str, ...], dict[str, Any]]:
+    """Returns the protocol of a roster, the number and the names of its parties, and its settings."""
+    from tacit.net.membership.roster import RosterFile
+
+    if given := [name for name in ("protocol", "flower", "parties", "options") if _is_given(context, name)]:
+        options = {"protocol": "PROTOCOL", "options": "--set"}
+        named = ", ".join(options.get(name, f"--{name}") for name in given)
+        raise ConfigError(f"--roster has the protocol, the parties and the settings; try: leave out {named}")
+    listed = RosterFile.draft(file)
+    settings = {name: value for name, value in listed.settings.items() if name not in ("include", "exclude")}
+    return listed.protocol, len(listed.names), tuple(listed.names), settings
 
 
 def _read_parties(text: str | None) -> tuple[int | None, tuple[str, ...]]:

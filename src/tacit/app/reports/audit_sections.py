@@ -66,7 +66,7 @@ def build_sections(audit: AuditData, command: str) -> dict[str, Any]:
     return {
         "heading": find_heading(audit),
         "exposed": audit["exposed"],
-        "verdict": audit["verdict"],
+        "verdict": str(audit["verdict"]).removeprefix(f"{find_heading(audit)}. "),  # which stands above it
         "static": audit.get("still"),
         "says": audit.get("says", ()) if "app" in audit else (),
         "assumed": audit["assumed"],
