@@ -86,7 +86,9 @@ NoiseDeviation = Annotated[
 ]
 PriorDeviation = Annotated[
     float | None,
-    Choice(help="Standard deviation of the adversary's prior for an entry (default: uniform up to the clip)."),
+    Choice(
+        help="Standard deviation of what the adversary expects of an entry beforehand (default: uniform up to the clip)."
+    ),
 ]
 VectorLength = Annotated[
     int | None, Choice(help="Length of the vectors, for protocols that send some entries only (default: 100000).")
