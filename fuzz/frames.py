@@ -309,7 +309,11 @@ class Parcels:
             for card in made.roster.parties
             if card.name != self._me
         ]
-        receiver: Any = SimpleNamespace(max_frame_bytes=lambda _: 1 << 16)
+
+        async def accept(_sender: str, _frame: memoryview) -> bool:
+            return True
+
+        receiver: Any = SimpleNamespace(max_frame_bytes=lambda _: 1 << 16, accept_frame=accept)
         self._courier = courier.Courier(self._me, courier.Tls(b"", b""), peers, receiver)
 
     async def take(self, draw: Draws) -> bytes:
@@ -328,7 +332,7 @@ class Parcels:
                 yield piece
 
         try:
-            await self._courier._gather_pieces(caller, arriving())
+            await self._courier._take_frame(caller, arriving())
             self.outcomes["taken in"] += 1
         except courier.FrameRefused as refused:
             self.outcomes[refused.code.name] += 1

@@ -278,15 +278,14 @@ class Courier:
 
     async def _take_frame(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
         first = await self._first_piece(pieces)
-        head, _ = split_header(first)
+        head, piece = split_header(first)
         self._check(caller, head)
-        pieces = _resume(bytes(first), pieces)
         if head.to != self.me:
-            settled = await self._relay.pass_frame(caller, head, pieces)
+            settled = await self._relay.pass_frame(caller, head, _resume(bytes(first), pieces))
         else:
             self._retry_relayed(caller, head)
             async with self._turns[caller, head.sender]:
-                _, data = await self._gather_pieces(caller, pieces)
+                data = await self._gather_pieces(caller, head, piece, pieces)
                 settled = await self.receiver.accept_frame(head.sender, data)
         return SETTLED if settled else LATER
 
@@ -303,16 +302,15 @@ class Courier:
         except TimeoutError:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
 
-    async def _gather_pieces(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[FrameHeader, memoryview]:
-        """Returns a complete frame; raises FrameRefused for one that is too long or too slow."""
-        head, rest = split_header(await self._first_piece(pieces))
-        self._check(caller, head)
+    async def _gather_pieces(
+        self, caller: Party, head: FrameHeader, piece: Buffer, pieces: AsyncIterator[bytes]
+    ) -> memoryview:
+        """Returns a complete frame, which begins with `piece`; raises FrameRefused if it is too long or too slow."""
         if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
             raise FrameRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than allowed"
             )
         buffer, filled = self._pool.empty(head.size, np.uint8).data, 0  # uninitialised memory
-        piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
@@ -327,7 +325,7 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
             raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame is shorter than its header says")
-        return head, buffer if head.size >= LONG else buffer.toreadonly()  # a long frame may be opened in place
+        return buffer if head.size >= LONG else buffer.toreadonly()  # a long frame may be opened in place
 
     def _check(self, caller: Party, head: FrameHeader) -> None:
         """Raises FrameRefused unless a caller may send a frame with this header."""

@@ -43,9 +43,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggStat
     advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
     length = suite.ring.length
     last = state.last_sum(length)
-    # Only users know whether averages are changes to their model, so a sum has two possible lineages.
-    adopted = [] if last is None else [last.lineage(accord.units(changes=changes)) for changes in (False, True)]
-    known = [state.adopt_lineage(length, each).lineage for each in adopted]
+    known = list_known_lineages(accord, state, {message.lineage for message in advertised.values()})
     lineage, u1 = select_usable_keys(accord, advertised, known)
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and last is not None and Drop.BEHIND in link.dropped.values():
@@ -125,6 +123,23 @@ async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum)
     members = accord.terms.sets.bitmap(accord.link.parties.places(result.contributors))
     await star.announce(accord.link, Sum(result.before, members, result.vector))
     return average
+
+
+def list_known_lineages(accord: Accord, state: SecAggState, advertised: set[bytes]) -> list[bytes]:
+    """Returns the lineages of users that adopted the last announced sum; none if there is no sum of this length.
+
+    Only users know whether averages are changes to their model, so a sum has two possible lineages. The server kept the
+    likely one. The other is computed only if users advertise it, since that hashes the whole sum.
+    """
+    length = accord.suite.ring.length
+    last = state.last_sum(length)
+    if last is None:
+        return []
+    kept = state.lineage
+    if advertised <= {kept}:
+        return [kept]
+    other = last.lineage(accord.units(changes=accord.terms.settings.norm is None))
+    return [kept, state.adopt_lineage(length, other).lineage]
 
 
 def select_usable_keys(
