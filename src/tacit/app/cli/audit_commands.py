@@ -87,7 +87,8 @@ NoiseDeviation = Annotated[
 PriorDeviation = Annotated[
     float | None,
     Choice(
-        help="Standard deviation of what the adversary expects of an entry beforehand (default: uniform up to the clip)."
+        help="Standard deviation of an entry, as the adversary expects it before the rounds (default: uniform up to the "
+        "clip)."
     ),
 ]
 VectorLength = Annotated[
@@ -192,7 +193,7 @@ def audit(
     _refuse(_show_answer(asked, picture, report, as_json), fail_if_exposed)
 
 
-def _read_roster(context: typer.Context, file: str) -> tuple[str, int, tuple[str, ...], dict[str, Any]]:
+def _read_roster(context: typer.Context, file: str) -> tuple[str, int | None, tuple[str, ...], dict[str, Any]]:
     """Returns the protocol of a roster, the number and the names of its parties, and its settings."""
     from tacit.net.membership.roster import RosterFile
 
