@@ -87,8 +87,7 @@ NoiseDeviation = Annotated[
 PriorDeviation = Annotated[
     float | None,
     Choice(
-        help="Standard deviation of an entry, as the adversary expects it before the rounds (default: uniform up to the "
-        "clip)."
+        help="Standard deviation of an entry, as the adversary expects it beforehand (default: uniform up to the clip)."
     ),
 ]
 VectorLength = Annotated[
