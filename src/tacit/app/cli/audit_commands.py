@@ -165,9 +165,7 @@ def audit(
     check_at_least(2, parties=count)
     check_at_least(1, rounds=rounds, coalition_size=coalition_size, length=length)
     if flower is not None:
-        _refuse_unused(context)
-        if named:
-            raise ConfigError("--flower knows no names of parties; try: give --parties a number")
+        _refuse_unused(context, named)
         summary = _flower(flower, count, rounds, dropout, settings, report, as_json)
         _refuse(summary, fail_if_exposed)
         return
@@ -236,8 +234,10 @@ NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "pri
 """Options that an audit of an app does not use."""
 
 
-def _refuse_unused(context: typer.Context) -> None:
-    """Raises ConfigError for given options that would be ignored."""
+def _refuse_unused(context: typer.Context, named: tuple[str, ...]) -> None:
+    """Raises ConfigError for given options that would be ignored, such as names of parties."""
+    if named:
+        raise ConfigError("--flower knows no names of parties; try: give --parties a number")
     if given := [name for name in NOT_OF_APPS if _is_given(context, name)]:
         named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
