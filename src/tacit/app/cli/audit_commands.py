@@ -239,8 +239,8 @@ def _refuse_unused(context: typer.Context, named: tuple[str, ...]) -> None:
     if named:
         raise ConfigError("--flower knows no names of parties; try: give --parties a number")
     if given := [name for name in NOT_OF_APPS if _is_given(context, name)]:
-        named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
+        unused = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"--flower asks about the server of an app, and has no use for {unused}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
