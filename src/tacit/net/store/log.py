@@ -150,7 +150,7 @@ class FileChecksum(NamedTuple):
 def write_file(file: int, data: Buffer) -> None:
     """Overwrites a file. The bytes are on disk when this returns."""
     os.ftruncate(file, _write_at(file, 0, data))
-    os.fsync(file)
+    os.fdatasync(file)
 
 
 def compute_checksum(data: Buffer) -> FileChecksum:
@@ -227,7 +227,7 @@ class RecordLog:
     def make(self) -> None:
         """Writes a header for a folder without rounds. It is on disk when this returns."""
         self.clear(0)
-        os.fsync(self._file)
+        os.fdatasync(self._file)
 
     def cut(self, end: int) -> None:
         """Truncates the file at an offset."""
@@ -251,7 +251,7 @@ class RecordLog:
                 for part in (_FRAME.pack(ahead, size, self._entry_mac(end, ahead, size, parts)), *parts):
                     end = _write_at(self._file, end, part)
             self.cut(end)
-            os.fsync(self._file)
+            os.fdatasync(self._file)
         except OSError:
             with suppress(OSError):
                 self.cut(at)

@@ -385,7 +385,7 @@ class RoundStore:
             end = self._logs[file].add(RecordLog.start, (metadata,), (vector,), without_detached(record).parts())
             self._advance(record, entries, at, file, places)
             self._log_end, self._staged = end, None
-        self._clean_up()
+        self._clean_up(erase=round_.under_way)
 
     def stage(self, message: Buffer) -> None:
         """Writes a long message to disk before it is delivered, so that it may be opened in place, in memory.
@@ -486,14 +486,20 @@ class RoundStore:
         self._index.write(round_, *changed, *told)
         self._round, self._saved = round_, saved
 
-    def _clean_up(self) -> None:
-        """Drops data that is no longer needed. If that fails now, it is repeated at the next load."""
+    def _clean_up(self, *, erase: bool = True) -> None:
+        """Drops data that is no longer needed. If that fails now, it is repeated at the next load.
+
+        Args:
+            erase: Whether to erase earlier entries of the index, too. After a round that was cleaned up when it ended
+                there are none but the state before the next round, which is erased when that round ends.
+        """
         with suppress(OSError):
             self._drop_unused()
             self._other_log.clear(self._round.number - self._round.under_way)
             if not self._round.under_way:
                 self._log.clear(self._round.number)
-            self._index.tidy()
+            if erase:
+                self._index.tidy()
 
     def _drop_unused(self) -> None:
         """Empties files to which the index does not refer."""
