@@ -7,7 +7,7 @@ which is reported.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -51,6 +51,7 @@ from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
+from tacit.learn.training.stop_request import StopRequest
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
@@ -96,6 +97,8 @@ class Learner:
     """Number of the round whose average the model contains."""
     stopped: str = ""
     """Reason why training stopped before its last round; empty if it did not."""
+    stop: StopRequest = field(default_factory=StopRequest)
+    """Request to stop, which a round in progress precedes."""
 
     @property
     def model(self) -> NDArray[np.float32]:
@@ -109,6 +112,7 @@ class Learner:
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         self._catch_up()
         while self.peer.rounds < self.scenario.rounds or self.peer.resuming:
+            self.stop.check()
             try:
                 metrics = self._run_round()
             except BudgetSpent as spent:
@@ -140,7 +144,8 @@ class Learner:
                 # Payments are not identified by the round's number, because numbers may restart in a new session. Each
                 # round is paid for.
                 self.ledger.spend(peer.name, self.spent)
-            loss = float(self.cohort.work([0], number)[0])
+            with self.stop.interruptible():
+                loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
                 raise ConfigError(f"the loss is not finite in round {number}; try: use a smaller rate")
         brought = self.model - before if self.changes else self.model
@@ -148,6 +153,7 @@ class Learner:
             outcome = peer.average(brought, self.weight, changes=self.changes)
         except TacitError as error:
             if peer.rounds < number:
+                self.stop.check()
                 raise  # Nothing was begun.
             return self._record_failure(before, loss, error)
         if self.changes:
@@ -276,6 +282,7 @@ def take_part(
     progress: Progress = ignore_progress,
     ledger: str | Path | None = None,
     people: People | None = None,
+    stop: StopRequest | None = None,
 ) -> Run:
     """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
@@ -294,20 +301,24 @@ def take_part(
         progress: Receives the progress of downloads.
         ledger: Ledger file of the data. Default: in the folder of the data; for public data, in that of the run.
         people: If the data changed, whether they are of the "same" people, or of "new" people only.
+        stop: Lets another part of the program ask the party to stop.
 
     Returns:
         The finished run of this party.
 
     Raises:
         ConfigError: If scenario and federation do not fit.
+        StopAsked: If the party was asked to stop.
     """
+    stop = stop or StopRequest()
     roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
     place = beside if folder is None else Path(folder)
     if me not in roster.names:
         raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
-    loaded = data or load_data(scenario.data, scenario.seed, progress, me)
+    with stop.interruptible():
+        loaded = data or load_data(scenario.data, scenario.seed, progress, me)
     part = _choose_own_samples(loaded, scenario, roster, me)
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
@@ -328,9 +339,11 @@ def take_part(
         paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
         book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
         with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
+            stop.follow(peer)
             weight = float(len(part)) if scenario.weights == "samples" else 1.0
             changes = _brings_changes(roster, private)
             learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
+            learner.stop = stop
             learner.resume()
             history = _run_and_record(learner, on_round)
             _check_history(learner, history, me)
