@@ -49,6 +49,7 @@ from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.federation_check import check_scenario
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
 from tacit.learn.training.stop_request import StopRequest
@@ -313,27 +314,14 @@ def take_part(
     stop = stop or StopRequest()
     roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
     place = beside if folder is None else Path(folder)
-    if me not in roster.names:
-        raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
-    if problems := _differences(scenario, roster):
-        raise ConfigError(problems)
+    check_scenario(scenario, roster, me)
     with stop.interruptible():
         loaded = data or load_data(scenario.data, scenario.seed, progress, me)
     part = _choose_own_samples(loaded, scenario, roster, me)
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
     private = _plan_privacy(scenario, roster, built.parameters, len(part))
-    cohort = Cohort(
-        built,
-        loaded,
-        [part],
-        scenario.local if private is None else private.local,
-        scenario.seed,
-        # The key is drawn anew after each restart: what was sent is on disk, and nothing else needs the noise again.
-        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
-        first=roster.names.index(me),
-    )
-    cohort.start()
+    cohort = _build_cohort(scenario, built, loaded, part, private, roster.names.index(me))
     own_data = data is not None and private is not None
     with _private_folder(place):
         paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
@@ -352,6 +340,24 @@ def take_part(
             run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
             run.write_model()
     return run
+
+
+def _build_cohort(
+    scenario: Scenario, built: Any, data: Dataset, part: Indices, private: NoisePlan | None, place: int
+) -> Cohort:
+    """Returns the one model to train, ready for its first round, of the party at a place in the roster."""
+    cohort = Cohort(
+        built,
+        data,
+        [part],
+        scenario.local if private is None else private.local,
+        scenario.seed,
+        # The key is drawn anew after each restart: what was sent is on disk, and nothing else needs the noise again.
+        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
+        first=place,
+    )
+    cohort.start()
+    return cohort
 
 
 def _check_history(learner: Learner, history: list[Metrics], me: Party) -> None:
@@ -421,35 +427,6 @@ def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Me
             if on_round is not None:
                 on_round(metrics)
     return history
-
-
-def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
-    """Returns the settings of a scenario that differ from the federation's, or that are for simulations only."""
-    name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
-    wrong = []
-    if name != roster.protocol:
-        wrong.append(f'the federation averages by {roster.protocol}; try: write protocol = "{roster.protocol}"')
-    wrong += [
-        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; try: leave it out of the scenario"
-        for option, value in scenario.protocol.items()
-        if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
-    ]
-    wrong += [
-        f"{option} in the roster is for models that are brought as they are; a scenario averages all floats of its own"
-        for option in ("include", "exclude")
-        if option in roster.settings
-    ]
-    if scenario.faults or scenario.dropout:
-        wrong.append(
-            "faults and dropout are for simulations; try: leave them out, between machines they come by themselves"
-        )
-    if scenario.workers > 1:
-        wrong.append("workers are for simulations of many parties; try: leave them out")
-    if scenario.data.folder is None and scenario.data.parties != len(roster.names):
-        wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
-    if scenario.privacy is not None and scenario.privacy.noise == "central":
-        wrong.append('between machines the server adds no noise; try: use noise = "distributed" or "local"')
-    return wrong
 
 
 def _choose_own_samples(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:
