@@ -97,7 +97,7 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
         "learn/privacy/data_ledger.py",
     ),  # how a log, a page, and a ledger, says when
     "time.strftime": ("learn/privacy/data_ledger.py",),
-    "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
+    "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which its callers choose,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), OUTSIDE),
     # Parties' local work is shared out among forked processes, which are ended with their owner.
