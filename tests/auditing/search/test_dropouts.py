@@ -7,7 +7,7 @@ import tacit
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal
-from tacit.auditing.render.text import describe_coverage, render_summary
+from tacit.auditing.render.verdicts import describe_coverage, render_summary
 from tacit.auditing.scope import Scope
 from tacit.auditing.summary import summarize_reports
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
