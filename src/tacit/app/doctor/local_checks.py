@@ -18,9 +18,9 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.core.version import RELEASE
 from tacit.net.membership.identity import Credentials
+from tacit.net.membership.rendezvous import WIRE_VERSION
 from tacit.net.membership.roster import RosterFile
 from tacit.net.transport.listen_addresses import WILDCARDS, find_listen_addresses
-from tacit.runtime.agreement import VERSION
 from tacit.runtime.atomic_files import check_folder as check_owner_of_folder
 
 LEAST_FREE = 1 << 30
@@ -40,7 +40,7 @@ def check_roster(roster: RosterFile, path: Path) -> CheckResult:
 
 def check_version() -> CheckResult:
     """Says which release runs, and whether it can talk to peers."""
-    text = f"tacit {RELEASE} (messages of version {VERSION}), Python {platform.python_version()}"
+    text = f"tacit {RELEASE} (wire version {WIRE_VERSION}), Python {platform.python_version()}"
     if find_spec("grpc") is None:
         return CheckResult("version", Level.FAILED, f"{text}: grpc is not installed", "pip install 'tacit[grpc]'")
     return CheckResult("version", Level.OK, f"{text}; the first hello compares it with the peers' version")
