@@ -58,14 +58,15 @@ def examine(
         ConfigError: If the roster or the proxy cannot be used, or the roster does not list the party.
     """
     # Imported here, because both modules use `CheckResult`.
-    from tacit.app.doctor import local_checks, peer_answers, peer_checks, proxy_checks
+    from tacit.app.doctor import local_checks, peer_checks, proxy_checks
     from tacit.net.membership.identity import Card, file_stem
     from tacit.net.membership.roster import RosterFile
     from tacit.net.transport.proxy import Proxy
 
     through = None if proxy is None else Proxy.parse(proxy)
     roster = RosterFile.load(federation)
-    found = [local_checks.check_roster(roster, federation), local_checks.check_version()]
+    version = local_checks.check_version()
+    found = [local_checks.check_roster(roster, federation), version]
     mine, place = None, federation.parent
     files = [federation]
     if me is not None:
@@ -92,8 +93,10 @@ def examine(
     with ThreadPoolExecutor(max(len(others), 1)) as pool:
         for told in pool.map(check, others):
             found += told
-    if mine is None or me not in roster.entry.everyone(roster.names):
+    if mine is None or me not in roster.entry.everyone(roster.names) or version.level is Level.FAILED:
         return found
+    from tacit.app.doctor import peer_answers  # which needs grpc
+
     failed = {each.party for each in found if each.level in (Level.FAILED, Level.UNCHECKED)}
     peers = [peer for peer in roster.terms.peers(mine.name) if peer not in (me, *failed)]
     asked = [peer for peer in peers if roster.address_of(peer) or not roster.address_of(mine.name)]

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import grpc
 import msgspec
 
 from tacit.app.doctor.findings import CheckResult, Level
@@ -26,7 +25,6 @@ from tacit.net.membership.roster import RosterFile
 from tacit.net.observability.telemetry import Telemetry
 from tacit.net.party_courier import build_courier
 from tacit.net.store.index import StoreSummary, summarize_store
-from tacit.net.transport.framing import FrameRefused
 from tacit.net.transport.proxy import Proxy
 
 
@@ -39,11 +37,11 @@ class _Asker:
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
         del sender, data
-        raise FrameRefused(grpc.StatusCode.UNAVAILABLE, "not a node")
+        raise NotImplementedError
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         del sender, hello
-        raise FrameRefused(grpc.StatusCode.UNAVAILABLE, "not a node")
+        raise NotImplementedError
 
 
 def check_answers(
