@@ -4,6 +4,10 @@ A message of a strategy reaches a node unchanged, with the number of a round bes
 contributes the result to the round, and answers with sealed messages and nothing else. The grid delivers these
 messages, hop by hop, until the round is over. Then it answers the strategy with the average, as if one node had
 sent it.
+
+If a protocol has a server, the round is over when the server has finished. What the server has sent last, which is the
+announcement of the sum, reaches a node beside the strategy's next message to it. The node handles it first. It is for
+the node's own records only: whether it arrives late, twice or not at all, the next round begins.
 """
 
 import logging
@@ -22,6 +26,7 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.lineage import digest_inputs
 from tacit.core.suite import SERVER, Buffer, Party, Update
+from tacit.integrations.flower.exchange import exchange_messages
 from tacit.integrations.flower.introduction import CHALLENGE_BYTES, NodeIntroduction, introduce_node, is_incarnation
 from tacit.integrations.flower.node_state import RENEW
 from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult
@@ -80,16 +85,19 @@ def _answer_message(
     if storage is None:
         storage = ConfigRecord()
     asked = message.content.config_records.get(RECORD)
-    if asked is None:
+    if asked is not None and "hello" in asked:
+        return Message(RecordDict({RECORD: introduce_node(party, asked.get("challenge"))}), reply_to=message)
+    if asked is not None and "earlier" in asked:
+        _end_earlier_round(party, on_ending, storage, asked)
+    if asked is None or ("earlier" in asked and "round" not in asked):
         if _trains(message):
             raise ConfigError("this node accepts only rounds of Tacit; try: give the strategy the grid of tacit.flower")
+        message.content.pop(RECORD, None)
         return call_next(_insert_own_model(party, storage, message), context)
-    if "hello" in asked:
-        return Message(RecordDict({RECORD: introduce_node(party, asked.get("challenge"))}), reply_to=message)
     number = int(_read_integer(asked, "round"))
     before = party.last
     if "mail" in asked:
-        result = party.advance(storage, number, asked["mail"], int(_read_integer(asked, "expired")))  # type: ignore[arg-type]
+        result = party.advance(storage, number, _read_messages(asked, "mail"), int(_read_integer(asked, "expired")))
     else:
         del message.content[RECORD]
         lineage = _digest_request(message, context)  # before the app, which may change it
@@ -102,6 +110,34 @@ def _answer_message(
     if party.last is not None and party.last is not before:
         on_ending(party.last)
     return Message(RecordDict({RECORD: _encode_result(result)}), reply_to=message)
+
+
+def _end_earlier_round(party: FlowerParty, on_ending: OnEnding, storage: ConfigRecord, asked: ConfigRecord) -> None:
+    """Delivers the last messages of the round before, which came beside another message.
+
+    What the party would still send is dropped, as if it was lost on the way. An announcement that does not end the
+    round is no reason to refuse the message at hand, because the server may withhold it anyway.
+    """
+    before = party.last
+    try:
+        result = party.advance(storage, int(_read_integer(asked, "earlier")), _read_messages(asked, "announced"))
+    except TacitError as error:
+        LOG.warning("the announcement of the round before is ignored (%s): %s", error.code, error)
+        return
+    if party.last is not None and party.last is not before:
+        on_ending(party.last)
+    if result.error:
+        LOG.warning(
+            "the round before ended without an average here (%s): %s", result.error, party.last and party.last.error
+        )
+
+
+def _read_messages(asked: ConfigRecord, name: str) -> list[bytes]:
+    """Returns the sealed messages in a record; raises ConfigError if there are none of that name."""
+    found = asked.get(name)
+    if not isinstance(found, list) or not all(isinstance(each, bytes) for each in found):
+        raise ConfigError(f"a message of a round has no {name}; try: use the same release of Tacit everywhere")
+    return found  # type: ignore[return-value]
 
 
 def _trains(message: Message) -> bool:
@@ -259,6 +295,8 @@ class AveragingGrid(Grid):
         """Number of rounds used up, as each party reported it in its introduction."""
         self._incarnations: dict[Party, bytes] = {}
         """Incarnation of each party, from its introduction."""
+        self._announced: dict[Party, list[bytes]] = {}
+        """Last messages of the last round, for parties that have not received them yet."""
         self.hops = 0
         """Number of times that nodes were called in the last round."""
         self.last: Ending | None = None
@@ -270,7 +308,7 @@ class AveragingGrid(Grid):
         """Returns the answers to messages; for those that train, the average and an error for each dropout."""
         given = list(messages)
         asked, others = list(filter(_trains, given)), [each for each in given if not _trains(each)]
-        plain = [*self._grid.send_and_receive(others, timeout=timeout)] if others else []
+        plain = exchange_messages(self._grid, map(self._add_announcement, others), timeout)
         if not asked:
             return plain
         self.hops, self.lost, self.last = 0, {}, None
@@ -296,7 +334,7 @@ class AveragingGrid(Grid):
         hello = RecordDict({RECORD: ConfigRecord({"hello": True, "challenge": challenge})})
         greetings = [_address_message(each, hello) for each in new.values()]
         without_roster = set()
-        for answer in self._grid.send_and_receive(greetings, timeout=timeout) if new else ():
+        for answer in exchange_messages(self._grid, greetings, timeout):
             node = answer.metadata.src_node_id
             if answer.has_error():
                 why[node] = answer.error.reason or why[node]
@@ -352,13 +390,17 @@ class AveragingGrid(Grid):
         name, model = _extract_model(first)
         server = self._server
         layout = Layout.of(model, FLOATS if server is None else ArraySelection.of(server.roster.terms.settings))
+        announced = {party: self._take_announcement(party) for party in parties}
         self._rounds = number = max(self._rounds, server.rounds if server is not None else 0) + 1
-        router = Router((*parties, *(() if server is None else (SERVER,))))
+        router = Router((*parties, *(() if server is None else (SERVER,))), is_star=self._is_star)
         company = {party: self._incarnations[party] for party in parties}
         if server is not None:
             company[SERVER] = server.incarnation
-        begin = ConfigRecord({"round": number, "parties": list(company), "incarnations": list(company.values())})
-        first_of = {party: RecordDict({**asking[party].content, RECORD: begin}) for party in parties}
+        begin: dict[str, Any] = {"round": number, "parties": list(company), "incarnations": list(company.values())}
+        first_of = {
+            party: RecordDict({**asking[party].content, RECORD: ConfigRecord({**begin, **announced[party]})})
+            for party in parties
+        }
         self._call_nodes(router, asking, first_of, timeout)
         if server is not None:
             router.record_result(SERVER, server.begin(None, number, None, layout.size, company))
@@ -373,6 +415,7 @@ class AveragingGrid(Grid):
             )
             if server is not None and mine is not None:
                 router.record_result(SERVER, server.advance(None, number, mine.messages, mine.expired))
+        self._announced = router.take_last_messages()
         if server is None:
             left = [party for party in parties if party not in self.lost]
             return [_make_reply(asking[left[0]], name, first.content.array_records[name])] if left else []
@@ -387,6 +430,30 @@ class AveragingGrid(Grid):
             _make_reply(asking[(left or parties)[0]], name, restore_arrays(layout, np.asarray(ending.average), model))
         ]
 
+    @property
+    def _is_star(self) -> bool:
+        """Whether parties exchange messages with the server only."""
+        if self._server is None:
+            return False
+        terms = self._server.roster.terms
+        return all(set(terms.peers(party)) <= {party, SERVER} for party in self._server.roster.names)
+
+    def _take_announcement(self, party: Party) -> dict[str, Any]:
+        """Returns the last messages of the last round for a party, as fields of a record; none if it has them."""
+        messages = self._announced.pop(party, None)
+        return {"earlier": self._rounds, "announced": messages} if messages else {}
+
+    def _add_announcement(self, message: Message) -> Message:
+        """Adds the last messages of the last round to a message that begins none, for the mod on its node."""
+        kind = message.metadata.message_type.partition(".")[0]
+        party = self._nodes.get(message.metadata.dst_node_id)
+        fields = self._take_announcement(party) if party is not None and kind == MessageType.EVALUATE else {}
+        if not fields:
+            return message
+        about = message.metadata  # the content may be that of several messages, so it is not changed
+        content = RecordDict({**message.content, RECORD: ConfigRecord(fields)})
+        return Message(content, about.dst_node_id, about.message_type, ttl=about.ttl, group_id=about.group_id)
+
     def _call_nodes(
         self, router: Router, asking: dict[Party, Message], contents: dict[Party, RecordDict], timeout: float | None
     ) -> None:
@@ -396,8 +463,7 @@ class AveragingGrid(Grid):
         self.hops += 1
         sent = [_address_message(asking[party], content) for party, content in contents.items()]
         answers = {
-            self._nodes.get(each.metadata.src_node_id): each
-            for each in self._grid.send_and_receive(sent, timeout=timeout)
+            self._nodes.get(each.metadata.src_node_id): each for each in exchange_messages(self._grid, sent, timeout)
         }
         for party in contents:
             answer = answers.get(party)
