@@ -13,7 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
-from tacit.integrations.flower.driver import RECORD, AveragingGrid, make_mod
+from tacit.integrations.flower.averaging_grid import AveragingGrid
+from tacit.integrations.flower.driver import RECORD, make_mod
 from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile

@@ -138,6 +138,15 @@ class Peer:
         """Returns the current round, the missing parties, and how long they have been missing."""
         return self._background.run(_read_status(self._node))
 
+    def drain(self) -> None:
+        """Lets the present round finish, and begins no other: an `average` that waits for its round raises
+        TransportError.
+
+        It returns at once and may be called from any thread, and by a handler of signals.
+        """
+        if self._background.alive:
+            self._background.loop.call_soon_threadsafe(self._node.drain)
+
     def leave(self) -> None:
         """Leaves the federation: the others no longer wait for this party. It can join again."""
         self._close(leaving=True)

@@ -14,7 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 from support.flower_fleet import NODES, Trial, asked
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
-from tacit.integrations.flower.driver import RECORD, AveragingGrid, _extract_update, make_mod, restore_arrays
+from tacit.integrations.flower.averaging_grid import AveragingGrid
+from tacit.integrations.flower.driver import RECORD, _extract_update, make_mod, restore_arrays
 from tacit.integrations.flower.party import SealedMessage, StepResult
 from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
