@@ -70,4 +70,7 @@ def main(me: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("error: the name of the hospital is missing\ntry: python hospital.py hospital-a")
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except tacit.TacitError as error:  # the code is explained in docs/troubleshooting.md
+        sys.exit(f"error[{error.code}]: {error}")
