@@ -164,6 +164,11 @@ class Terms:
         return False
 
     @property
+    def covering(self) -> "Terms":
+        """Terms under which every coalition learns at least as much. Audits run them instead, if they are simpler."""
+        return self
+
+    @property
     def selection(self) -> EntrySelection | None:
         """How parties select entries, if the protocol is `selective`. If None, audits sample entries."""
         return None
