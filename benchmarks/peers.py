@@ -107,7 +107,7 @@ def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedav
     from tacit.learn.data.samples import Dataset
     from tacit.learn.models.registry import build
     from tacit.learn.training.cohort import Cohort
-    from tacit.learn.training.local_work import LocalTraining
+    from tacit.learn.training.local_training import LocalTraining
     from tacit.learn.training.loop import Training
     from tacit.runtime.simulation.simulator import Simulation
 

@@ -18,7 +18,7 @@ from tacit.learn.data.samples import Dataset
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Scenario, Split
 from tacit.learn.training.assemble import assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 Say = Callable[[str], None]
 

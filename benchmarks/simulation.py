@@ -28,7 +28,7 @@ from tacit.learn.models.model import Model
 from tacit.learn.models.numpy_models import NumpyModel
 from tacit.learn.models.registry import build
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 Say = Callable[[str], None]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.app.reports import pictures
-from tacit.auditing.render.text import ATTACK_VERDICTS
+from tacit.auditing.render.verdicts import ATTACK_VERDICTS
 from tacit.core.progress import ignore_progress
 from tacit.lab.attacks import collusion, eavesdropper_learning, inversion
 from tacit.lab.attacks.attack_result import Attack, Finding

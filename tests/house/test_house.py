@@ -60,7 +60,7 @@ PACKAGES = {
     "transformers": ("integrations/transformers.py",),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
-    "matplotlib": ("app/reports/drawing.py",),
+    "matplotlib": ("app/reports/figure_style.py",),
     "jinja2": ("app/reports/html_reports.py",),
     "markupsafe": ("app/reports/html_reports.py",),
 }
@@ -97,7 +97,7 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
         "learn/privacy/data_ledger.py",
     ),  # how a log, a page, and a ledger, says when
     "time.strftime": ("learn/privacy/data_ledger.py",),
-    "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
+    "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which its callers choose,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), OUTSIDE),
     # Parties' local work is shared out among forked processes, which are ended with their owner.
@@ -460,7 +460,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (docstrings, "core/link.py", '"""Doc."""\n\n\nclass _Own: ...\n\n\ndef f():\n    """Doc."""\n\n    def g(): ...'),
     (lengths, "core/link.py", "x = 1\n" * MOST_LINES),
     (no_print, "core/link.py", 'console.print(1)\n"print(1)"'),
-    (sentence_comparisons, "auditing/render/text.py", 'verdict.startswith("holds if")'),
+    (sentence_comparisons, "auditing/render/verdicts.py", 'verdict.startswith("holds if")'),
     (sentence_comparisons, "auditing/report.py", 'self.drift == "static" and verdict is Verdict.HOLDS'),
     (sentence_comparisons, "app/terminal/tables.py", 'name.replace(", ", " ") in ("admm", "a_b")'),
     (hooks, "auditing/report.py", "from tacit.protocols import REGISTRY, find\nisinstance(terms, Mapping)"),

@@ -20,7 +20,7 @@ from tacit.crypto.keys import Identity
 from tacit.crypto.sealing import gmac
 from tacit.net.store import round_store
 from tacit.net.store.index import StoreIndex
-from tacit.net.store.log import RecordLog
+from tacit.net.store.record_log import RecordLog
 from tacit.net.store.round_store import RoundStore
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
@@ -187,7 +187,7 @@ class Desk:
 class Steps:
     """Counts disk operations, and ends the process before one of them, or in the middle of a write.
 
-    On a power failure, everything that was not synchronised by fsync is lost.
+    On a power failure, everything that was not synchronised by fsync or fdatasync is lost.
     """
 
     def __init__(self, last, power=False):
@@ -231,8 +231,9 @@ class Steps:
         self.step()
 
     def watched(self):
-        os.pwrite, os.fsync, os.ftruncate, StoreIndex._commit = (
+        os.pwrite, os.fsync, os.fdatasync, os.ftruncate, StoreIndex._commit = (
             self.put,
+            self.sync,
             self.sync,
             self.cut,
             lambda *a: self.commit(*a),

@@ -7,7 +7,7 @@ from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
 from tacit.auditing.preflight import too_long
 from tacit.auditing.render.notes import render_note
-from tacit.auditing.render.text import summarize_exposure
+from tacit.auditing.render.verdicts import summarize_exposure
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import choose_by_size

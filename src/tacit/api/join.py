@@ -1,9 +1,6 @@
 """Averaging between machines: the function `join`, and the `Peer` that it returns."""
 
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,18 +11,15 @@ from numpy.typing import NDArray
 from tacit.api.checked_run import CheckedRun, warn_of_clipping
 from tacit.api.given_models import model_problems, weight_problems
 from tacit.api.held_model import HeldModel
+from tacit.api.membership import Membership
 from tacit.core.average import Ending, format_count
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
-from tacit.net.membership.identity import Credentials, file_stem
-from tacit.net.membership.revision_guard import RevisionGuard
-from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
-from tacit.net.store.round_store import RoundStore, StoredAverage
-from tacit.net.transport.proxy import Proxy
+from tacit.net.store.round_store import StoredAverage
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
@@ -33,54 +27,6 @@ from tacit.vectors.model_tree import ArraySelection
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
 """Seconds for which a leaving party continues to deliver messages that others wait for."""
-
-
-@dataclass(frozen=True)
-class Membership:
-    """Membership in a federation: the roster, this party's credentials, and the folder of its rounds."""
-
-    roster: RosterFile
-    mine: Credentials
-    folder: Path
-    proxy: Proxy | None = None
-    """The proxy through which we dial others."""
-
-    @classmethod
-    def of(
-        cls,
-        federation: str | Path,
-        me: Party,
-        identity: str | Path | None = None,
-        folder: str | Path | None = None,
-        proxy: str | None = None,
-    ) -> "Membership":
-        """Reads the roster and the identity, by default from the same folder, and checks that they match."""
-        through = None if proxy is None else Proxy.parse(proxy)
-        roster = RosterFile.load(federation)
-        path = Path(federation)
-        roster.card_of(me)
-        keys = path.with_name(f"{file_stem(me)}.identity") if identity is None else Path(identity)
-        if not os.path.lexists(keys):
-            raise ConfigError(
-                f"there is no {keys}, and the roster has the card of {me} already; try: check the name, the "
-                f"machine and the folder, because {keys.name} lies on the machine of {me}, or give its path "
-                f"({'--identity' if me == SERVER else 'identity='}); if the keys are lost, make new ones and have the "
-                "card replaced (tacit roster replace)"
-            )
-        mine = Credentials.load(keys)
-        if mine.name != me:
-            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; try: give the file of {me}")
-        roster.check(mine)
-        if me != SERVER and me not in roster.names:
-            raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
-        rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
-        RevisionGuard(rounds, me).admit(roster, mine)
-        return cls(roster, mine, rounds, through)
-
-    def node(self, seed: Callable[[int], bytes] | None = None) -> Node:
-        """Opens the folder and returns a node that has not started."""
-        store = RoundStore(self.folder, self.mine.name, self.roster.federation)
-        return Node(self.roster, self.mine, store, seed, self.proxy)
 
 
 class Peer:
@@ -191,6 +137,15 @@ class Peer:
     def status(self) -> Status:
         """Returns the current round, the missing parties, and how long they have been missing."""
         return self._background.run(_read_status(self._node))
+
+    def drain(self) -> None:
+        """Lets the present round finish, and begins no other: an `average` that waits for its round raises
+        TransportError.
+
+        It returns at once and may be called from any thread, and by a handler of signals.
+        """
+        if self._background.alive:
+            self._background.loop.call_soon_threadsafe(self._node.drain)
 
     def leave(self) -> None:
         """Leaves the federation: the others no longer wait for this party. It can join again."""

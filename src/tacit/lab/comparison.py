@@ -12,13 +12,13 @@ from tacit.api.option_text import check_name, settings_from
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import write_value
 from tacit.auditing.render.names import name_parties
-from tacit.auditing.render.text import UNAVERAGED
+from tacit.auditing.render.verdicts import UNAVERAGED
 from tacit.core.errors import ConfigError, LeakRefused, NotAudited, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import normalize_value
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.learn.training.assemble import AssembledRun, assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.learn.training.metrics import Metrics
 from tacit.protocols import REGISTRY
 

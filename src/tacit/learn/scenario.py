@@ -14,7 +14,7 @@ import msgspec
 from tacit.core.config_file import ConfigSource, Place, Section
 from tacit.core.errors import ConfigError
 from tacit.core.values import normalize_value
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.protocols import DEFAULT_PROTOCOL
 from tacit.runtime.simulation.faults import Fault
 

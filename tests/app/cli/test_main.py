@@ -20,7 +20,7 @@ import tacit.protocols
 from support.printed_errors import read_errors
 from tacit.app.cli import demo
 from tacit.app.terminal import progress
-from tacit.auditing.render.text import render_summary
+from tacit.auditing.render.verdicts import render_summary
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.lab.attacks.registry import ATTACKS

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from support.paths import ROOT
 from support.printed_errors import read_errors
-from tacit.api.join import Membership
+from tacit.api.membership import Membership
 from tacit.app.cli.main import app
 from tacit.core.errors import ConfigError
 from tacit.net.membership.identity import Card, Credentials

@@ -11,7 +11,8 @@ from tacit.app.reports.assessments import (
     assess_privacy_claims,
     find_epsilon,
 )
-from tacit.app.reports.audit_sections import build_sections, list_late_victims, seeds_by_victim
+from tacit.app.reports.audit_matrix import list_late_victims, seeds_by_victim
+from tacit.app.reports.audit_sections import build_sections
 from tacit.learn.scenario import Privacy
 
 

@@ -6,7 +6,8 @@ import pytest
 
 import tacit
 from support.audit_data import audit
-from tacit.app.reports.audit_sections import MOST_COLUMNS, build_matrix, build_sections, seeds_by_victim
+from tacit.app.reports.audit_matrix import MOST_COLUMNS, build_matrix, seeds_by_victim
+from tacit.app.reports.audit_sections import build_sections
 from tacit.auditing.render.json_report import describe_report
 
 

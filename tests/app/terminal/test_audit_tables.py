@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 import tacit
 from tacit.api.option_text import settings_from
 from tacit.app.cli.main import app
-from tacit.app.reports import drawing, pictures
+from tacit.app.reports import figure_style, pictures
 from tacit.app.terminal import progress
 from tacit.app.terminal.audit_tables import render_findings
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question, read_value, write_value
-from tacit.auditing.render.text import render_summary
+from tacit.auditing.render.verdicts import render_summary
 from tacit.auditing.summary import summarize_reports
 from tacit.core.average import format_count
 from tacit.lab.attacks import epsilon
@@ -355,7 +355,7 @@ def lightness(colour):
 
 
 def test_colours_differ_in_lightness():
-    shades = sorted(map(lightness, (drawing.LEAK, drawing.SAFE, drawing.WARNING)))
+    shades = sorted(map(lightness, (figure_style.LEAK, figure_style.SAFE, figure_style.WARNING)))
     assert min(np.diff(shades)) > 12
     before = lightness("#b5322f"), lightness("#3b7a57")
     assert abs(before[0] - before[1]) < 12, "which the red and green of before did not"
@@ -364,13 +364,13 @@ def test_colours_differ_in_lightness():
 @pytest.fixture
 def figures(monkeypatch):
     """Returns the figures that are drawn, before they are files."""
-    drawn, figure = [], drawing.figure
+    drawn, figure = [], figure_style.figure
 
     def kept(*given):
         drawn.append(figure(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(drawing, "figure", kept)
+    monkeypatch.setattr(figure_style, "figure", kept)
     return drawn
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from support.paths import ROOT
-from tacit.auditing.render.text import HEADLINES
+from tacit.auditing.render.verdicts import HEADLINES
 
 STATIC = ROOT / "src/tacit/app/ui/static"
 TERMS = {each["term"]: each for each in json.loads((STATIC / "glossary.json").read_text(encoding="utf-8"))["terms"]}

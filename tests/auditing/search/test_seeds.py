@@ -14,7 +14,7 @@ from tacit.auditing import auditor
 from tacit.auditing.engine import multi_round
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import ANONYMITY_SET, TERMS, describe_coverage, render_summary
+from tacit.auditing.render.verdicts import ANONYMITY_SET, TERMS, describe_coverage, render_summary
 from tacit.auditing.search import seeds
 from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError

@@ -18,7 +18,7 @@ from tacit.lab.papers.p000.fig4 import (
 )
 from tacit.lab.papers.p000.fig6 import PartitionCounts
 from tacit.lab.papers.p000.peers import PeerTask
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 pytestmark = pytest.mark.long
 

@@ -20,7 +20,7 @@ from tacit.lab.papers.p000.peers import (
 )
 from tacit.lab.papers.p000.table2 import METHODS, RELATIVE, SECURE, TABLE, MethodComparison, leak_row, rows_of
 from tacit.learn.data import datasets
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 pytestmark = pytest.mark.long
 

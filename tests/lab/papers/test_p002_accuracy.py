@@ -24,7 +24,7 @@ from tacit.lab.papers.p002.accuracy import (
 )
 from tacit.learn.data import datasets
 from tacit.learn.random_streams import generator
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 pytestmark = pytest.mark.long
 

@@ -22,7 +22,7 @@ from tacit.lab.papers.p004.neighbours import (
     train_neighbours,
 )
 from tacit.lab.papers.p004.table3 import EFFORT, TOPK, list_settings, printed_rounds, printed_row, rows_of
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.vectors.sparsify import alpha_for
 
 pytestmark = pytest.mark.long

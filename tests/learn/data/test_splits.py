@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.app.reports import drawing, pictures
+from tacit.app.reports import figure_style, pictures
 from tacit.auditing.findings import PlanCoverage, Remark, Verdict
 from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.errors import ConfigError
@@ -263,13 +263,13 @@ def test_the_picture_takes_names(tmp_path):
 def figures(monkeypatch):
     """Returns the figures that are drawn, before they are files."""
     pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib")
-    drawn, figure = [], drawing.figure
+    drawn, figure = [], figure_style.figure
 
     def kept(*given):
         drawn.append(figure(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(drawing, "figure", kept)
+    monkeypatch.setattr(figure_style, "figure", kept)
     return drawn
 
 
@@ -278,7 +278,7 @@ def looks(line):
 
 
 def test_no_two_lines_look_alike():
-    styles = [drawing.style(place, dashed) for place in range(64) for dashed in (False, True)]
+    styles = [figure_style.style(place, dashed) for place in range(64) for dashed in (False, True)]
     assert len({tuple(style.items()) for style in styles}) == len(styles)
     grey = {(style["marker"], style["linestyle"]) for style in styles[:32]}
     assert len(grey) == 32, "nor without colours, as long as there are sixteen of each sort"

@@ -23,7 +23,7 @@ from tacit.learn.privacy import gradient_noise
 from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES, GradientNoise
 from tacit.learn.training import cohort as cohorts
 from tacit.learn.training.cohort import BATCH_BYTES, Cohort
-from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
+from tacit.learn.training.local_training import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.threads import _pools, one_thread
 from tacit.learn.training.workers import TrainingWorkers
 
@@ -489,7 +489,7 @@ ORPHANS = """
 import os, signal
 import numpy as np
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.learn.models.registry import build
 from tacit.learn.data.samples import Dataset
 x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2

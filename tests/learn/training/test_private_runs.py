@@ -14,7 +14,7 @@ from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.local_work import LocalBatches, LocalTraining
+from tacit.learn.training.local_training import LocalBatches, LocalTraining
 from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
 from tacit.learn.training.train import train
 from tacit.protocols import REGISTRY, find

@@ -10,7 +10,7 @@ from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Data, Scenario, Split
 from tacit.learn.training import assemble as fitting
 from tacit.learn.training.assemble import assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 pytestmark = pytest.mark.long
 

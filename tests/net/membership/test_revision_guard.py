@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tacit.api.join import Membership
+from tacit.api.membership import Membership
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, UnsafePath
 from tacit.core.suite import SERVER

@@ -21,7 +21,7 @@ from tacit.core.average import Phase
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, TransportError
 from tacit.core.messages import PIECE
 from tacit.core.suite import Update
-from tacit.net.store import log, round_store
+from tacit.net.store import round_store, vector_files
 from tacit.net.store.index import INDEX_FILE, VERSION, StoreIndex, summarize_store
 from tacit.net.store.round_store import RoundStore
 from tacit.net.store.store_folder import FILES
@@ -584,11 +584,11 @@ def test_what_is_long_is_the_same_on_disk_whether_or_not_it_goes_past_the_cache(
     straight, data = past_cache(monkeypatch, put), np.random.default_rng(size).bytes(size)
     file = open_private(tmp_path / "some")
     before = b"before" * 1000
-    assert log._write_at(file, 0, before) == len(before)
-    assert log._write_at(file, at, memoryview(data)) == at + size
-    assert log._write_at(file, at + size, b"behind") == at + size + 6
+    assert vector_files.write_at(file, 0, before) == len(before)
+    assert vector_files.write_at(file, at, memoryview(data)) == at + size
+    assert vector_files.write_at(file, at + size, b"behind") == at + size + 6
     expected = before[:at] + data + b"behind"
-    assert log.read_at(file, 0, len(expected) + 1) == expected + before[len(expected) :]
+    assert vector_files.read_at(file, 0, len(expected) + 1) == expected + before[len(expected) :]
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
     os.close(file)
     if straight and put not in (some, refused):  # not every file system goes along
@@ -602,10 +602,10 @@ def test_a_disk_that_is_full_past_the_cache_is_said_to_be(tmp_path, monkeypatch)
     straight = past_cache(monkeypatch, full)
     file = open_private(tmp_path / "some")
     with suppress(OSError):
-        log._write_at(file, 0, bytes(PIECE))
+        vector_files.write_at(file, 0, bytes(PIECE))
     if not straight:
         pytest.skip("this file system writes nothing past the cache")
     with pytest.raises(OSError, match="No space left"):
-        log._write_at(file, 0, bytes(PIECE))
+        vector_files.write_at(file, 0, bytes(PIECE))
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
     os.close(file)

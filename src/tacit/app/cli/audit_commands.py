@@ -29,7 +29,7 @@ from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import describe_subject, describe_summary
 from tacit.auditing.render.settings import describe_settings
-from tacit.auditing.render.text import render_verdict
+from tacit.auditing.render.verdicts import render_verdict
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
 from tacit.auditing.summary import SOME, Summary, summarize_reports

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import render_verdict
+from tacit.auditing.render.verdicts import render_verdict
 from tacit.auditing.summary import summarize_reports
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError

@@ -29,7 +29,7 @@ from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.index import StoreSummary, summarize_store
 
 if TYPE_CHECKING:
-    from tacit.api.join import Membership
+    from tacit.api.membership import Membership
     from tacit.net.relay_node import RelayNode
 
 app = typer.Typer()
@@ -109,7 +109,7 @@ def serve(
         verbose: prints tracebacks and details; read in `main`.
     """
     del verbose
-    from tacit.api.join import Membership
+    from tacit.api.membership import Membership
 
     open_many()
     log_lines(as_json=log_json)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tacit.app.reports.audit_sections import AuditData, find_parties, list_late_victims, seeds_by_victim
+from tacit.app.reports.audit_matrix import list_late_victims, seeds_by_victim
+from tacit.app.reports.audit_sections import AuditData, find_parties
 from tacit.auditing.findings import StepCode
 from tacit.auditing.render.epsilon import PROOFS
-from tacit.auditing.render.text import ANONYMITY_SET
+from tacit.auditing.render.verdicts import ANONYMITY_SET
 from tacit.core.average import format_count
 from tacit.learn.scenario import Privacy
 from tacit.privacy.epsilon_bounds import BoundKind

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from tacit.app.reports.audit_matrix import build_matrix, list_late_victims, seeds_by_victim
 from tacit.auditing.findings import Verdict
+from tacit.auditing.render.coalitions import name_coalition
 from tacit.auditing.render.epsilon import PROOFS
-from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
+from tacit.auditing.render.verdicts import ANONYMITY_SET, BITS, HEADLINES, TERMS
 from tacit.core.average import format_count
 from tacit.privacy.epsilon_bounds import BoundKind
 
@@ -20,11 +22,6 @@ MOST_RECIPES = 4
 """Recipes that a report writes out; it only counts the rest."""
 MOST_ROWS = 200
 """Coalitions that have a row in a report."""
-MOST_COLUMNS = 24
-"""Parties up to which the matrix is a table; of more, it is a figure."""
-MATRIX_ROWS = 60
-"""Coalitions that have a row in the matrix."""
-
 AuditData = Mapping[str, Any]
 """Findings of an audit as plain data, as `--json` prints them."""
 
@@ -110,24 +107,6 @@ def find_parties(audit: AuditData) -> tuple[str, ...]:
 # --- exposure over all seeds -----------------------------------------------------------------------------------------
 
 
-def seeds_by_victim(report: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Returns the parties that a coalition recovers, each with the seeds with which it does, of all that were tried."""
-    found: dict[str, list[int]] = {victim: [report["seed"]] for victim in (*report["exposed"], *report["nearly"])}
-    for other in report.get("unlucky", ()):
-        for victim in other["victims"]:
-            found.setdefault(victim, []).append(other["seed"])
-    return found
-
-
-def list_late_victims(report: Mapping[str, Any]) -> list[str]:
-    """Returns the parties that a coalition recovers in the worst case of dropouts only, and with no seed tried.
-
-    `at_worst` of an audit has the parties that are exposed anyway, too.
-    """
-    found = seeds_by_victim(report)
-    return [victim for victim in report["at_worst"] or () if victim not in found]
-
-
 def count_exposing(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
     """Returns how many coalitions recover a vector: as in the verdict, with any seed that was tried."""
     exposing = [report for report in reports if seeds_by_victim(report)]
@@ -141,72 +120,6 @@ def count_exposing(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
         ("undecided", str(unsure) if unsure else ""),
     ]
     return build_columns(("", ""), [row for row in rows if row[1]])
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A cell of the matrix: its sign, and what it means."""
-
-    kind: str
-    sign: str
-    meaning: str
-
-
-MARKS = {
-    mark.kind: mark
-    for mark in (
-        Mark("exposed", "●", "recovered"),
-        Mark(
-            "worst", "◐", "recovered in the worst case: with another seed that was tried, or if more parties drop out"
-        ),
-        Mark("part", "◔", "recovered in part, or nearly"),
-        Mark("unsure", "?", "undecided"),
-        Mark("none", "–", "not recovered"),
-        Mark("member", "M", "member of the coalition"),
-    )
-}
-"""Signs of the matrix. Each differs in shape, so that it can be printed without colours."""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Who can recover whose vector: a row for each coalition, a column for each party."""
-
-    parties: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[Mark]]]
-    legend: Sequence[Mark]
-    further: int
-    """Coalitions without a row."""
-
-    @property
-    def wide(self) -> bool:
-        """Whether names stand upright, so that the columns fit a page."""
-        return any(len(name) > 5 for name in self.parties) or len(self.parties) > 12
-
-
-def build_matrix(reports: Sequence[Mapping[str, Any]], parties: Sequence[str]) -> Matrix | None:
-    """Returns the matrix of an audit; None if there are too many parties for a table."""
-    if not 0 < len(parties) <= MOST_COLUMNS:
-        return None
-    rows = [
-        (name_coalition(report["coalition"]), [_mark(report, party) for party in parties])
-        for report in reports[:MATRIX_ROWS]
-    ]
-    used = {mark.kind for _, marks in rows for mark in marks}
-    legend = [mark for mark in MARKS.values() if mark.kind in used]
-    return Matrix(parties, rows, legend, max(0, len(reports) - MATRIX_ROWS))
-
-
-def _mark(report: Mapping[str, Any], party: str) -> Mark:
-    if party in report["coalition"]:
-        return MARKS["member"]
-    if party in report["exposed"] and report["exposed"][party]["fraction"] == 1.0:
-        return MARKS["exposed"]
-    if party in report["exposed"] or party in report["nearly"]:
-        return MARKS["part"]
-    if party in seeds_by_victim(report) or party in (report["at_worst"] or ()):
-        return MARKS["worst"]
-    return MARKS["unsure" if party in report["unsure"] else "none"]
 
 
 # --- findings by coalition -------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.app.reports import drawing
-from tacit.app.reports.drawing import GRID, LEAK, MEMBER, SAFE, WARNING, WORST
+from tacit.app.reports import figure_style
+from tacit.app.reports.figure_style import GRID, LEAK, MEMBER, SAFE, WARNING, WORST
 from tacit.auditing.findings import AttackVerdict, Verdict
 from tacit.auditing.render.plan import name_verdict
-from tacit.auditing.render.text import ATTACK_VERDICTS, describe_coverage
+from tacit.auditing.render.verdicts import ATTACK_VERDICTS, describe_coverage
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.average import format_count
@@ -52,7 +52,7 @@ def check(path: str | None) -> None:
     """Raises ConfigError unless a picture can be written there, and MissingExtra if nothing can draw it."""
     if path is not None:
         check_file("--picture", path, KINDS)
-        drawing.figure(1, 1)
+        figure_style.figure(1, 1)
 
 
 def check_file(option: str, path: str, endings: Sequence[str]) -> None:
@@ -70,9 +70,9 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
     parties, first = reports[0].parties, reports[0]
     shown = np.array([[_shade(report, party) for party in parties] for report in reports])
     height = 2.3 + 0.28 * min(len(reports), MOST_LABELS)
-    figure, axes = drawing.figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
+    figure, axes = figure_style.figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
     axes.imshow(
-        shown, cmap=drawing.colours(SHADES), vmin=0, vmax=len(SHADES) - 1, aspect="auto", interpolation="nearest"
+        shown, cmap=figure_style.colours(SHADES), vmin=0, vmax=len(SHADES) - 1, aspect="auto", interpolation="nearest"
     )
     # Lines between the cells, so that one can count them.
     axes.set_xticks(np.arange(len(parties) + 1) - 0.5, minor=True)
@@ -88,7 +88,7 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         axes.set_yticks([])
         axes.set_ylabel(f"{len(reports)} coalitions")
     name = write_variant(first.protocol, options or {})
-    drawing.add_titles(
+    figure_style.add_titles(
         axes, f"{name}, {len(parties)} parties: who can recover whose vector", describe_coverage(first.coverage)
     )
     meant = {
@@ -99,8 +99,8 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         "their own": MEMBER,
     }
     used = {SHADES[int(each)] for each in np.unique(shown)}
-    drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in used})
-    drawing.save(figure, path)
+    figure_style.legend(figure, {name: colour for name, colour in meant.items() if colour in used})
+    figure_style.save(figure, path)
 
 
 def _shade(report: Report, party: str) -> int:
@@ -118,7 +118,7 @@ def _shade(report: Report, party: str) -> int:
 def costs(plan: Plan, path: str) -> None:
     """Draws what proposals cost, and what the audit says of them."""
     proposals = plan.proposals[::-1]
-    figure, axes = drawing.figure(9.5, 2.2 + 0.5 * len(proposals))
+    figure, axes = figure_style.figure(9.5, 2.2 + 0.5 * len(proposals))
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
     for place, value, proposal in zip(places, values, proposals, strict=True):
@@ -131,18 +131,18 @@ def costs(plan: Plan, path: str) -> None:
         axes.annotate(f"{value:.3g} MB, {_name(proposal)}", **beside, xytext=(6, 0), va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(min(values) / 2, max(values) * 1.3)
-    drawing.plain_numbers(axes)
+    figure_style.plain_numbers(axes)
     axes.set_xlabel("megabytes that a party sends and receives in a round")
     axes.grid(axis="x", **GRID)
-    drawing.add_titles(
+    figure_style.add_titles(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
         f"any {plan.coalition_size} colluding, {format_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
         f"{format_count(plan.entries, 'entry', 'entries')}",
     )
     ordered = sorted(proposals, key=lambda each: (list(MARKS).index(each.verdict), each.needs_drift))
-    drawing.legend(figure, {_name(each): _mark(each) for each in ordered})
-    drawing.save(figure, path)
+    figure_style.legend(figure, {_name(each): _mark(each) for each in ordered})
+    figure_style.save(figure, path)
 
 
 def _mark(proposal: Proposal) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
     groups = [rows[::-1] for rows in group_by_measure(findings)]
     measures = [rows[0].measure for rows in groups]
     heights = [0.9 + sum(0.17 + 0.13 * len(wrap(each.target, WRAPPED)) for each in rows) for rows in groups]
-    figure, panels = drawing.figure(10, 0.9 + sum(heights), len(measures), heights)
+    figure, panels = figure_style.figure(10, 0.9 + sum(heights), len(measures), heights)
     for axes, measure, rows in zip(np.atleast_1d(panels), measures, groups, strict=True):
         for place, finding in enumerate(rows):
             colour, marker = (LEAK, "X") if finding.broken else (SAFE, "o")
@@ -168,19 +168,19 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
             axes.plot([finding.value], [place], marker, color=colour, markersize=7)
         axes.set_yticks(range(len(rows)), ["\n".join(wrap(each.target, WRAPPED)) for each in rows], fontsize=7)
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        drawing.set_limits(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
+        figure_style.set_limits(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
         counted = all(float(each.value).is_integer() and each.low == each.high for each in rows)
         if counted:
-            drawing.whole_numbers(axes, "x")
+            figure_style.whole_numbers(axes, "x")
         bracket = f"; the line is {_bracket(rows[0])}" if rows[0].bracket else ""
         axes.set_xlabel(f"{measure}{bracket}", fontsize=8)
         axes.grid(axis="x", **GRID)
-    drawing.add_titles(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
+    figure_style.add_titles(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
     marks = {AttackVerdict.BROKEN: ("X", LEAK), AttackVerdict.NOT_BROKEN_BY_THIS: ("o", SAFE)}
     used = {each.verdict for each in findings}
     shown = {f"{mark}  {ATTACK_VERDICTS[code]}": colour for code, (mark, colour) in marks.items() if code in used}
-    drawing.legend(figure, shown)
-    drawing.save(figure, path)
+    figure_style.legend(figure, shown)
+    figure_style.save(figure, path)
 
 
 def _bracket(finding: Finding) -> str:
@@ -189,7 +189,7 @@ def _bracket(finding: Finding) -> str:
 
 def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], path: str) -> None:
     """Draws points in a plane, coloured by class: what a classifier makes of time series of two classes."""
-    figure, panels = drawing.figure(3.2 * len(named), 4.1, 1, None, len(named))
+    figure, panels = figure_style.figure(3.2 * len(named), 4.1, 1, None, len(named))
     for axes, (name, points, labels) in zip(np.atleast_1d(panels), named, strict=True):
         for kind, colour, marker in ((0, SAFE, "o"), (1, LEAK, "^")):
             chosen = points[labels == kind]
@@ -202,14 +202,16 @@ def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], 
     figure.suptitle(
         "What an eavesdropper's classifier makes of runs of two kinds: can it distinguish them?", fontsize=10
     )
-    drawing.legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
-    drawing.save(figure, path)
+    figure_style.legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
+    figure_style.save(figure, path)
 
 
 def images(shown: Grid, path: str) -> None:
     """Draws rows of square images, with a heading over each column."""
     columns, rows = shown.headings, shown.rows
-    figure, panels = drawing.figure(1.55 * len(columns) + 0.6, 1.1 + 1.25 * len(rows), len(rows), None, len(columns))
+    figure, panels = figure_style.figure(
+        1.55 * len(columns) + 0.6, 1.1 + 1.25 * len(rows), len(rows), None, len(columns)
+    )
     grid = np.atleast_2d(panels)
     for line, row in zip(grid, rows, strict=True):
         for axes, image in zip(line, row, strict=True):
@@ -223,14 +225,14 @@ def images(shown: Grid, path: str) -> None:
     for place, line in enumerate(grid):
         line[0].set_ylabel(f"client {place}", fontsize=8)
     figure.suptitle("\n".join(wrap(shown.title, 60)), fontsize=10)
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
 
 
 def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
     """Draws who holds how many samples of which label: a row for each party, a column for each label, and the sums."""
     rows, columns = table.shape
     named, most = rows <= 2 * MOST_LABELS, max(1, int(table.max()))
-    figure, axes = drawing.figure(
+    figure, axes = figure_style.figure(
         3.0 + 0.46 * min(max(columns, 8), MOST_LABELS), 1.9 + 0.22 * min(rows, 2 * MOST_LABELS)
     )
     if columns == 1:
@@ -248,17 +250,19 @@ def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), cla
             figure.colorbar(drawn, ax=axes, shrink=0.8).set_label("samples", fontsize=8)
         if columns <= 2 * MOST_LABELS:
             turned = 90 if any(len(name) > 3 for name in classes) else 0
-            axes.set_xticks(range(columns), [*map(drawing.literal, classes)] or range(columns), rotation=turned)
+            axes.set_xticks(range(columns), [*map(figure_style.literal, classes)] or range(columns), rotation=turned)
     if named:
         names = parties or [f"p{party}" for party in range(rows)]
-        sums = [f"{drawing.literal(name)} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
+        sums = [
+            f"{figure_style.literal(name)} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)
+        ]
         axes.set_yticks(range(rows), sums)
     axes.tick_params(labelsize=7)
     axes.set_xlabel("label" if columns > 1 else "samples", fontsize=8)
     axes.set_ylabel("party (samples in all)" if named else f"{rows} parties", fontsize=8)
     what = "samples of each label" if columns > 1 else "samples"
     axes.set_title(f"how many {what} a party holds", fontsize=9, loc="left")
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
 
 
 def curves(
@@ -269,19 +273,19 @@ def curves(
     title: tuple[str, str] = ("", ""),
 ) -> None:
     """Draws lines, some of them dashed, the values on a logarithmic scale; what is zero is not drawn."""
-    figure, axes = drawing.figure(7.5, 4.6)
+    figure, axes = figure_style.figure(7.5, 4.6)
     for place, (name, (x, y)) in enumerate(named.items()):
         kept = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
         if kept:
-            axes.plot(*zip(*kept, strict=True), label=name, **drawing.style(place, name in dashed))
+            axes.plot(*zip(*kept, strict=True), label=name, **figure_style.style(place, name in dashed))
     axes.set_yscale("log")
-    drawing.whole_numbers(axes, "x")
+    figure_style.whole_numbers(axes, "x")
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     axes.grid(**GRID)
-    drawing.add_titles(axes, *title)
+    figure_style.add_titles(axes, *title)
     figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False, handlelength=4.2)
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
 
 
 def progress(run: Run, path: str) -> bool:
@@ -289,35 +293,38 @@ def progress(run: Run, path: str) -> bool:
     tested = [each for each in run.history if each.accuracy is not None or each.rmse is not None]
     if not tested:
         return False
-    figure, (left, right) = drawing.figure(9.5, 3.9, 1, None, 2)
+    figure, (left, right) = figure_style.figure(9.5, 3.9, 1, None, 2)
     rounds = [each.round for each in tested]
     numbers, alone = tested[0].accuracy is None, tested[0].consensus is not None
     shared = [each.rmse if numbers else each.accuracy for each in tested]
     what = "root mean square error" if numbers else "test accuracy"
-    left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **drawing.style(0))
+    left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **figure_style.style(0))
     if alone:
         left.plot(
-            rounds, [each.consensus for each in tested], label="if all were averaged", **drawing.style(1, dashed=True)
+            rounds,
+            [each.consensus for each in tested],
+            label="if all were averaged",
+            **figure_style.style(1, dashed=True),
         )
         under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
         left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
-    drawing.set_limits(left, shared, what, "y")
+    figure_style.set_limits(left, shared, what, "y")
     losses = [each for each in run.history if each.loss is not None]
-    right.plot([each.round for each in losses], [each.loss for each in losses], **drawing.style(0))
+    right.plot([each.round for each in losses], [each.loss for each in losses], **figure_style.style(0))
     right.set_ylim(bottom=0)
     for axes, y in ((left, what), (right, "training loss, mean over parties")):
         axes.set_xlabel("round")
         axes.set_ylabel(y)
-        drawing.whole_numbers(axes, "x")
+        figure_style.whole_numbers(axes, "x")
         axes.grid(**GRID)
     scenario = run.scenario
     many = f"{len(run.sizes)} parties" if len(run.sizes) > 1 else "one party"
-    drawing.add_titles(
+    figure_style.add_titles(
         left,
         scenario.title or run.name,
         f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {format_count(len(run.history), 'round')}",
     )
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
     return True
 
 
@@ -326,7 +333,7 @@ def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path:
     ran = [each for each in found if each.history]
     if not ran:
         raise ConfigError("every protocol was refused, so there is nothing to draw; try: leave out --picture")
-    figure, (left, right) = drawing.figure(11, 5.6, 1, None, 2)
+    figure, (left, right) = figure_style.figure(11, 5.6, 1, None, 2)
     numbers = all(each.history[-1].accuracy is None for each in ran)
     what = "root mean square error" if numbers else "test accuracy, mean over parties"
     for place, each in enumerate(ran):
@@ -334,24 +341,24 @@ def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path:
             (sent, one) for sent, one in zip(_sum_sent(each), each.history, strict=True) if _find_score(one) is not None
         ]
         scores = [_find_score(one) for _, one in tested]
-        named = drawing.literal(f"{each.label}: {each.exposed}")
-        style = {**drawing.style(place, each.leaks), "label": named, "markersize": 4}
+        named = figure_style.literal(f"{each.label}: {each.exposed}")
+        style = {**figure_style.style(place, each.leaks), "label": named, "markersize": 4}
         if any(sent for sent, _ in tested):
             left.plot([sent for sent, _ in tested], scores, **style)
         elif scores:
             left.axhline(scores[-1], **{**style, "marker": ""})
         right.plot([one.seconds for _, one in tested], scores, **style)
     left.set_xscale("log")
-    drawing.plain_numbers(left)
+    figure_style.plain_numbers(left)
     every = [score for each in ran for one in each.history if (score := _find_score(one)) is not None]
     for axes, x in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
         axes.set_xlabel(x)
         axes.set_ylabel(what)
-        drawing.set_limits(axes, every, what, "y")
+        figure_style.set_limits(axes, every, what, "y")
         axes.grid(**GRID)
     right.set_xlim(left=0)
     data = scenario.data
-    drawing.add_titles(
+    figure_style.add_titles(
         left,
         f"{format_count(data.parties, 'party learns', 'parties learn')} {data.display_name} by each protocol",
         f"{scenario.model['name']}, {data.split_text}, {format_count(scenario.rounds, 'round')}, seed {scenario.seed}",
@@ -360,7 +367,7 @@ def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path:
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
     style = {"fontsize": 8, "ncols": 2, "title": title, "title_fontsize": 8, "frameon": False, "handlelength": 4.2}
     figure.legend(handles, labels, loc="outside lower center", **style)
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
 
 
 def _find_score(metrics: Metrics) -> float | None:
@@ -376,7 +383,7 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     if not drawn:
         raise ConfigError("this attack has no picture; try: leave out --picture")
     rows = [-(-len(chart.lines) // _columns(chart.lines)) for chart in drawn]
-    figure, panels = drawing.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
+    figure, panels = figure_style.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
         for place, (name, (x, y)) in enumerate(chart.lines.items()):
             # Of many points some are marked, so that one can still see the line.
@@ -391,10 +398,10 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         if chart.logarithmic:
             axes.set_yscale("log")
         else:
-            drawing.set_limits(axes, values, chart.y, "y")
+            figure_style.set_limits(axes, values, chart.y, "y")
         for numbers, axis in ((places, "x"), ([] if chart.logarithmic else values, "y")):
             if numbers and all(each.is_integer() for each in numbers):
-                drawing.whole_numbers(axes, axis)
+                figure_style.whole_numbers(axes, axis)
         axes.set_xlabel(chart.x)
         axes.set_ylabel(chart.y)
         axes.grid(**GRID)
@@ -404,15 +411,15 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         axes.legend(**under, fontsize=7, frameon=False, handlelength=4.2)
     if title:
         figure.suptitle("\n".join(wrap(title, 75 * len(drawn))), fontsize=10, x=0.01, ha="left")
-    drawing.save(figure, path)
+    figure_style.save(figure, path)
 
 
 def _beside(chart: Chart, place: int, name: str) -> dict[str, Any]:
     """Returns how a line looks: what is dashed, and of another line by its name, has the looks of that, but hollow."""
     other = name.rpartition(", ")[0]
     if name in chart.dashed and other in chart.lines:
-        return {**drawing.style([*chart.lines].index(other), dashed=True), "markerfacecolor": "white"}
-    return drawing.style(place, name in chart.dashed)
+        return {**figure_style.style([*chart.lines].index(other), dashed=True), "markerfacecolor": "white"}
+    return figure_style.style(place, name in chart.dashed)
 
 
 def _columns(names: Collection[str]) -> int:

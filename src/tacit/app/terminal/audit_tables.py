@@ -14,19 +14,18 @@ from tacit.app.terminal.narrow_table import FixedLines, make_table
 from tacit.app.terminal.verdict_layout import arrange_result, format_command
 from tacit.auditing.findings import AttackVerdict, GapCode, Remark, Verdict
 from tacit.auditing.questions import Question, averaging
+from tacit.auditing.render.assumptions import GAPS, StepText
 from tacit.auditing.render.epsilon import describe_epsilon
 from tacit.auditing.render.json_report import describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.sparse import format_entries
-from tacit.auditing.render.text import (
+from tacit.auditing.render.verdicts import (
     ANONYMITY_SET,
     ATTACK_VERDICTS,
     BITS,
-    GAPS,
     RECIPE,
     TERMS,
-    StepText,
     describe_coverage,
     render_summary,
 )

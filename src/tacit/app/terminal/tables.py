@@ -17,8 +17,8 @@ from tacit.app.cli.options import to_json
 from tacit.app.terminal.narrow_table import make_table
 from tacit.app.terminal.verdict_layout import NEXT, arrange_result, format_command
 from tacit.auditing.questions import Question
+from tacit.auditing.render.assumptions import StepText
 from tacit.auditing.render.names import name_parties
-from tacit.auditing.render.text import StepText
 from tacit.core.average import format_count
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol

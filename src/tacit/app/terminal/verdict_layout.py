@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.auditing.render.text import StepText
+from tacit.auditing.render.assumptions import StepText
 
 ASSUMPTIONS, NOT_COVERED, NEXT = "Assumptions", "Not covered", "Next"
 """Headings below the tables, in this order."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from tacit.auditing.findings import ClaimVerdict
 from tacit.auditing.render.conditions import describe_condition, render_condition
-from tacit.auditing.render.text import CLAIM_VERDICTS
+from tacit.auditing.render.verdicts import CLAIM_VERDICTS
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Party
 

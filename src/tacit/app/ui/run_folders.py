@@ -13,7 +13,7 @@ import msgspec
 from tacit.app.ui.graph_view import describe_graph
 from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
 from tacit.auditing.findings import Verdict
-from tacit.auditing.render.text import HEADLINES
+from tacit.auditing.render.verdicts import HEADLINES
 from tacit.core.config_file import ConfigSource
 from tacit.core.errors import ConfigError, TacitError
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario

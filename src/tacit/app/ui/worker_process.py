@@ -29,7 +29,7 @@ from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_plan_coverage
 from tacit.auditing.render.recipes import describe_recipe
 from tacit.auditing.render.sparse import render_exposed_entries
-from tacit.auditing.render.text import describe_coverage, describe_worse_seed, render_headline
+from tacit.auditing.render.verdicts import describe_coverage, describe_worse_seed, render_headline
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan
 from tacit.auditing.summary import summarize_reports

@@ -15,8 +15,8 @@ from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, 
 from tacit.auditing.render.recipes import describe_recipe
 from tacit.auditing.render.settings import list_settings
 from tacit.auditing.render.sparse import render_exposed_entries
-from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
 from tacit.auditing.render.trust import describe_trust
+from tacit.auditing.render.verdicts import describe_coverage, render_heading, render_summary
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Proposal
 from tacit.auditing.summary import Summary
@@ -114,6 +114,8 @@ def describe_report(report: Report) -> dict[str, Any]:
         "delta": report.delta,
         "at_worst": report.at_worst,
         "fewest": report.fewest,
+        "worst_contributors": report.worst_contributors,
+        "worst_sample": report.worst_sample,
         "safe_rounds": report.safe_rounds,
         "smallest_group": report.smallest_group,
         "heard": [

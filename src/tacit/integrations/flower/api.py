@@ -15,8 +15,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from tacit.api.checked_run import CheckedRun, ClippedWarning
-from tacit.api.join import Membership
+from tacit.api.membership import Membership
 from tacit.core.average import Ending, format_count
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
@@ -48,13 +47,30 @@ def party(path: str | Path, me: Party) -> FlowerParty:
 
     Raises ConfigError with all problems found, and LeakRefused with the report of the audit.
     """
-    version, roster = _load_roster(Path(path).expanduser())
+    found = _load_party(Path(path).expanduser(), me)
+    found.audit_settings()
+    return found
+
+
+def _load_party(path: Path, me: Party) -> FlowerParty:
+    """Returns a party that audits its settings before it introduces itself or begins a round.
+
+    Flower may use a new process for each message. A round that was begun goes on without another audit: it cannot go
+    on with other settings, because its session and what it has stored depend on them.
+    """
+    version, _ = _load_roster(path)
     if (*version, me) not in _parties:
-        member = Membership.of(version[0], me)
-        CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
-        folder = version[0].with_name(f"{file_stem(me)}.flower")
-        _parties[*version, me] = FlowerParty(member.roster, member.mine, folder)
+        member = Membership.of(path, me)
+        folder = path.with_name(f"{file_stem(me)}.flower")
+        _parties[*version, me] = FlowerParty(member.roster, member.mine, folder, audit=_audit)
     return _parties[*version, me]
+
+
+def _audit(roster: RosterFile) -> None:
+    """Audits the settings of a roster. The auditor is imported here, because most messages do without it."""
+    from tacit.api.checked_run import CheckedRun
+
+    CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
 
 
 def _find_party(context: Context) -> FlowerParty:
@@ -63,11 +79,11 @@ def _find_party(context: Context) -> FlowerParty:
         {**context.run_config, **context.node_config}, f"flower-supernode --node-config '{FEDERATION}=\"…\"'"
     )
     if me := context.node_config.get(ME):
-        return party(path, str(me))
+        return _load_party(path, str(me))
     names, place = _load_roster(path)[1].names, context.node_config.get(PARTITION)
     if not isinstance(place, int) or not 0 <= place < len(names):
         raise ConfigError(f"which party is this? give a name on the roster: --node-config '{ME}=\"…\"'")
-    return party(path, names[place])
+    return _load_party(path, names[place])
 
 
 def _roster_path(config: Mapping[str, Any], where: str) -> Path:
@@ -78,6 +94,8 @@ def _roster_path(config: Mapping[str, Any], where: str) -> Path:
 
 def _warn_clipped(ending: Ending) -> None:
     if ending.clipped:
+        from tacit.api.checked_run import ClippedWarning
+
         entries = format_count(ending.clipped, "entry of {party} was", "entries of {party} were").format(
             party=ending.party
         )

@@ -49,7 +49,11 @@ class NodeIntroduction(msgspec.Struct, frozen=True):
 
 
 def introduce_node(party: FlowerParty, challenge: Any) -> ConfigRecord:
-    """Returns the introduction of a node as a record; raises ConfigError if the challenge is invalid."""
+    """Returns the introduction of a node as a record.
+
+    Raises ConfigError if the challenge is invalid, and LeakRefused if the settings of the roster leak.
+    """
+    party.audit_settings()
     if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
         raise ConfigError("the server's hello has no challenge; try: use the same release of Tacit everywhere")
     place, has_server = party.roster.names.index(party.name), party.roster.entry.server is not None

@@ -82,7 +82,12 @@ class FlowerParty:
     """Party or server of a roster, with its identity and its folder."""
 
     def __init__(
-        self, roster: RosterFile, mine: Credentials, folder: Path, seed: Callable[[int], bytes] | None = None
+        self,
+        roster: RosterFile,
+        mine: Credentials,
+        folder: Path,
+        seed: Callable[[int], bytes] | None = None,
+        audit: Callable[[RosterFile], None] | None = None,
     ) -> None:
         """Checks that the identity is on the roster.
 
@@ -91,6 +96,7 @@ class FlowerParty:
             mine: the identity of this party.
             folder: where the party keeps its durable state.
             seed: returns the seed of a round by its number; by default the operating system's randomness.
+            audit: audits the settings of the roster; raises LeakRefused if they leak.
         """
         roster.check(mine)
         self.name, self.roster, self._mine, self._folder = mine.name, roster, mine, folder
@@ -99,6 +105,7 @@ class FlowerParty:
         key = extract_key(mine.identity.channel.reveal())
         secret = expand_key(key, "tacit/v1/flower", b"", own.verify_key, own.channel_key)
         self._sealing = Sealing(secret.reveal())
+        self._audit = audit
         self._agreement: Agreement | None = None
         self._live: _LiveRound | None = None
         self.last: Ending | None = None
@@ -115,6 +122,12 @@ class FlowerParty:
         """Random identifier of the party's folder."""
         with self._open_folder() as folder:
             return folder.record.incarnation
+
+    def audit_settings(self) -> None:
+        """Audits the settings of the roster, unless this process has done so; raises LeakRefused if they leak."""
+        if self._audit is not None:
+            self._audit(self.roster)
+            self._audit = None
 
     def sign(self, statement: bytes) -> bytes:
         """Signs a statement with the party's identity."""
@@ -144,7 +157,9 @@ class FlowerParty:
 
         Raises:
             JournalError: if the number is used up, or `company` has another incarnation for this party.
+            LeakRefused: with the audit's report, if the settings of the roster leak.
         """
+        self.audit_settings()
         with self._open_folder() as folder:
             before = folder.record
             if number <= before.number:

@@ -30,7 +30,7 @@ from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, make_layout
 from tacit.learn.privacy.gradient_noise import GradientNoise
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 Batch: TypeAlias = tuple[Array, Array, float]
 """Samples, their labels, and the learning rate of the step."""

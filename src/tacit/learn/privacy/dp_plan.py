@@ -12,7 +12,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
 from tacit.core.suite import Party
 from tacit.learn.scenario import Privacy, Scenario
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.privacy import (
     SharedNoise,
     Spent,

@@ -30,7 +30,7 @@ from tacit.learn.models.numpy_models import DescentStep, NumpyModel
 from tacit.learn.models.torch_module import Batch, TorchModel
 from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES, GradientNoise
 from tacit.learn.random_streams import generator
-from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
+from tacit.learn.training.local_training import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.optimizers import Descent
 from tacit.learn.training.threads import one_thread
 from tacit.learn.training.workers import PATIENCE, TrainingWorkers

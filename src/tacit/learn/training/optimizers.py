@@ -3,7 +3,7 @@
 import numpy as np
 
 from tacit.learn.models.model import Array
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 FORGET, FORGET_SQUARES, FORGET_RMS, TINY = 0.9, 0.999, 0.99, 1e-8
 """Constants β₁ and β₂ of Adam, α of RMSProp, and the ε of both."""

@@ -11,9 +11,10 @@ from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
 from tacit.auditing.preflight import too_long
 from tacit.auditing.questions import Question
+from tacit.auditing.render.assumptions import describe_part
 from tacit.auditing.render.json_report import FORMAT, describe_subject, describe_summary
 from tacit.auditing.render.notes import render_note
-from tacit.auditing.render.text import DRIFT_CONDITION, describe_part, render_run, render_summary
+from tacit.auditing.render.verdicts import DRIFT_CONDITION, render_run, render_summary
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import CoalitionKind, CoalitionSample, choose_by_size
 from tacit.auditing.summary import summarize_reports

@@ -11,8 +11,8 @@ from pathlib import Path
 from tacit.core.errors import JournalError
 from tacit.core.state_blobs import blob_digest
 from tacit.core.suite import Buffer
-from tacit.net.store import log
-from tacit.net.store.log import RENEW
+from tacit.net.store.disk_errors import RENEW
+from tacit.net.store.vector_files import read_at, truncate_file, write_file
 from tacit.runtime.atomic_files import sync_folder
 
 NAME = "part."
@@ -37,7 +37,7 @@ class BlobFiles:
                 if place not in self._files:
                     self._files[place] = self._opened(f"{NAME}{place}")
                     sync_folder(self._folder)
-                log.write_file(self._files[place], part)
+                write_file(self._files[place], part)
         return found
 
     def read(self, places: Mapping[bytes, int]) -> dict[bytes, memoryview]:
@@ -56,11 +56,11 @@ class BlobFiles:
         needed = set(places)
         for place, file in self._files.items():
             if place not in needed:
-                log.truncate_file(file)
+                truncate_file(file)
 
     def _read(self, place: int) -> memoryview:
         file = self._files.get(place)
-        return memoryview(b"" if file is None else log.read_at(file, 0, os.fstat(file).st_size)).toreadonly()
+        return memoryview(b"" if file is None else read_at(file, 0, os.fstat(file).st_size)).toreadonly()
 
 
 def blob_paths(folder: Path) -> Iterator[Path]:

@@ -18,7 +18,8 @@ from tacit.core.average import Ending, Phase
 from tacit.core.errors import ConfigError, Drop, TacitError
 from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Vector
-from tacit.net.store.log import FileChecksum, damage_error, translate_disk_errors
+from tacit.net.store.disk_errors import damage_error, translate_disk_errors
+from tacit.net.store.vector_files import FileChecksum
 
 INDEX_FILE = "book.db"
 VERSION = 3

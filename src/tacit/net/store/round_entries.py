@@ -7,7 +7,9 @@ import numpy as np
 
 from tacit.core.errors import JournalError
 from tacit.core.suite import Buffer, Update
-from tacit.net.store.log import RENEW, LogEntry, view_octets
+from tacit.net.store.disk_errors import RENEW
+from tacit.net.store.record_log import LogEntry
+from tacit.net.store.vector_files import view_octets
 from tacit.runtime.journal import Beginning, Record
 
 UPDATE_ENTRIES = 2

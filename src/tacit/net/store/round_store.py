@@ -56,8 +56,8 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, JournalError, OtherProtocol
 from tacit.core.protocol import Protocol, State
 from tacit.core.suite import Buffer, Party, Update, Vector
-from tacit.net.store import log
 from tacit.net.store.blobs import BlobFiles
+from tacit.net.store.disk_errors import RENEW, damage_error, translate_disk_errors
 from tacit.net.store.index import (
     INDEX_FILE,
     AdoptedAverage,
@@ -67,7 +67,7 @@ from tacit.net.store.index import (
     StoreIndex,
     StoreOwner,
 )
-from tacit.net.store.log import RENEW, FileChecksum, LogEntry, RecordLog, damage_error, translate_disk_errors
+from tacit.net.store.record_log import LogEntry, RecordLog
 from tacit.net.store.round_entries import (
     UPDATE_ENTRIES,
     decode_record,
@@ -77,6 +77,14 @@ from tacit.net.store.round_entries import (
     without_detached,
 )
 from tacit.net.store.store_folder import StoreFolder
+from tacit.net.store.vector_files import (
+    FileChecksum,
+    compute_checksum,
+    read_checked,
+    truncate_file,
+    view_octets,
+    write_file,
+)
 from tacit.runtime.atomic_files import sync_folder
 from tacit.runtime.journal import Beginning, Journal, Record
 
@@ -325,14 +333,12 @@ class RoundStore:
         if self._round.under_way:
             states = (state_in(decode_record(piece.data)) for piece in reversed(pieces[UPDATE_ENTRIES:]))
             return next((state for state in states if state is not None), None)
-        return (
-            bytes(log.read_checked(self._state_file, self._saved.file, "the state")) if self._saved.file.size else None
-        )
+        return bytes(read_checked(self._state_file, self._saved.file, "the state")) if self._saved.file.size else None
 
     def _ending(self, told: StoredEnding) -> Ending:
         if not told.dtype:
             return told.ending(None)
-        average = log.read_checked(self._average_file, told.file, f"the average of round {told.round}")
+        average = read_checked(self._average_file, told.file, f"the average of round {told.round}")
         return told.ending(np.frombuffer(average, np.dtype(told.dtype)))
 
     def load_adopted(self, lineage: bytes = b"") -> StoredAverage | None:
@@ -344,7 +350,7 @@ class RoundStore:
         if not kept.dtype:
             return None
         with translate_disk_errors(self._folder):
-            data = log.read_checked(self._average_file, kept.file, f"the average of round {kept.round}")
+            data = read_checked(self._average_file, kept.file, f"the average of round {kept.round}")
         vector = np.frombuffer(data, np.dtype(kept.dtype))
         return StoredAverage(kept.round, vector, kept.lineage or lineage, kept.is_change)
 
@@ -463,17 +469,17 @@ class RoundStore:
     ) -> None:
         """Ends a round. The files of state and average are not in use while a round is in progress."""
         if len(state) > SHORT_STATE:
-            log.write_file(self._state_file, state)
-            saved = StoredState(file=log.compute_checksum(state), owner=owner, parts=places)
+            write_file(self._state_file, state)
+            saved = StoredState(file=compute_checksum(state), owner=owner, parts=places)
         else:
             saved = StoredState(state, owner=owner, parts=places)
         told, dtype, file, adopted = [], "", FileChecksum(), self._adopted
         if ending is not None:
             if ending.average is not None:
                 vector = np.asarray(ending.average)
-                numbers = log.view_octets(vector)
-                log.write_file(self._average_file, numbers)
-                dtype, file = vector.dtype.str, log.compute_checksum(numbers)
+                numbers = view_octets(vector)
+                write_file(self._average_file, numbers)
+                dtype, file = vector.dtype.str, compute_checksum(numbers)
                 adopted = AdoptedAverage(ending.round, dtype, file, ending.lineage, ending.is_change)
             told = [StoredEnding.of(ending, dtype, file)]
         round_ = msgspec.structs.replace(self._round, under_way=False, tip=b"", last=at, ended=bool(told))
@@ -504,7 +510,7 @@ class RoundStore:
     def _drop_unused(self) -> None:
         """Empties files to which the index does not refer."""
         if not self._adopted.dtype:
-            log.truncate_file(self._average_file)
+            truncate_file(self._average_file)
         if not self._saved.file.size:
-            log.truncate_file(self._state_file)
+            truncate_file(self._state_file)
         self._blobs.drop(self._saved.parts.values())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tacit.auditing.findings import Remark, plain_remarks
-from tacit.auditing.render.text import name_seed
+from tacit.auditing.render.verdicts import name_seed
 from tacit.core.average import format_count
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, Facts

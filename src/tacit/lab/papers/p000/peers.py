@@ -19,7 +19,7 @@ from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, Data, Scenario, Split
 from tacit.learn.training.assemble import AssembledRun, assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.learn.training.loop import Training
 
 CLIP = 8.0

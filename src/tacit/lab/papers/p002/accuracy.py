@@ -31,7 +31,7 @@ from tacit.learn.data.samples import Dataset
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Scenario, Split
 from tacit.learn.training.assemble import assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Values of p_i, each for the same number of users."""

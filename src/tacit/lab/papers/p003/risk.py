@@ -37,7 +37,7 @@ from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Privacy, Scenario, Split
 from tacit.learn.training.assemble import AssembledRun, assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 
 Floats: TypeAlias = NDArray[np.float64]
 Sigma: TypeAlias = Literal["calibrated", "paper"]

@@ -23,7 +23,7 @@ from tacit.learn.models.model import Score
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, Data, Scenario, Split
 from tacit.learn.training.assemble import assemble_run
-from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.local_training import LocalTraining
 from tacit.vectors.sparsify import alpha_for
 
 Sharing: TypeAlias = Literal["random", "topk", "topk of weights"]

@@ -1,4 +1,4 @@
-"""Sentences of an audit: verdict, assumptions, gaps and next steps.
+"""Sentences of an audit's verdict, and all sentences together.
 
 A table without exposures alone reads as "private", whatever the question was. So every view of an audit, on paper, on a
 page or in a terminal, ends with these sentences.
@@ -8,24 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.auditing.findings import (
-    AssumptionCode,
     AttackVerdict,
     ClaimVerdict,
     Coverage,
-    GapCode,
     Remark,
-    Sentences,
-    Step,
-    StepCode,
     UndecidedCode,
     Verdict,
 )
+from tacit.auditing.render.assumptions import GAPS, StepText, describe_part, render_assumption, render_step
+from tacit.auditing.render.coalitions import capitalize, count_parties, join_members, name_coalition
 from tacit.auditing.render.recipes import join_names
-from tacit.auditing.render.sparse import describe_entries, describe_selections, render_selections
+from tacit.auditing.render.sparse import describe_entries, describe_selections
 from tacit.auditing.report import Report
 from tacit.auditing.summary import Summary, largest_coalition
 from tacit.core.average import format_count
-from tacit.core.suite import ONLOOKER, SERVER, Party
+from tacit.core.suite import SERVER, Party
 
 MOST_NAMED = 6
 """The largest number of parties that a sentence names."""
@@ -69,14 +66,6 @@ CLAIM_VERDICTS = {
 
 
 @dataclass(frozen=True)
-class StepText:
-    """A next step: the reason for it, and the command."""
-
-    why: str
-    command: str
-
-
-@dataclass(frozen=True)
 class AuditText:
     """Sentences of a summary."""
 
@@ -111,11 +100,6 @@ def _name_condition(summary: Summary) -> str:
     return f", {DRIFT_CONDITION}" if summary.needs_drift or assumed else ""
 
 
-def describe_part(rounds: int, of_rounds: int) -> str:
-    """Returns which of all rounds were analysed, if not all were."""
-    return f"the first {rounds} of {of_rounds} rounds" if rounds > 1 else f"the first of {of_rounds} rounds"
-
-
 def render_verdict(summary: Summary, *, assumptions_follow: bool = False) -> str:
     """Returns the sentences of a verdict. They refer to the assumptions only if these follow."""
     within = ""
@@ -135,14 +119,14 @@ def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
     if verdict.leaks:
         worst = next(report for report in reports if report.at_worst)
         return (
-            f"If dropouts leave only {worst.fewest} contributors, {name_coalition(worst.coalition)} can recover "
+            f"If {describe_worst_case(worst)}, {name_coalition(worst.coalition)} can recover "
             f"{_name_victims(worst, worst.at_worst or ())}. No exposure found otherwise."
         )
     below = " below" if assumptions_follow else " of the audit"
     nobody, standing = _name_nobody(reports), _describe_standing(reports)
     if verdict is Verdict.HOLDS:
         every = f"in every case under the assumptions{below}"
-        return f"{_capitalize(nobody)} recover another party's vector, {every}.{standing}"
+        return f"{capitalize(nobody)} recover another party's vector, {every}.{standing}"
     return (
         f"In what was analysed, {nobody} recover another party's vector. This is not a proof; it rests on the "
         f"assumptions{below}.{standing}"
@@ -188,7 +172,7 @@ def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report]) -> 
         exposing = len(worst.exposing_seeds) + bool(worst.victims)
         often = f" Exposed with {exposing} of the {worst.seeds_tried} seeds."
     if len(learning) == 1:
-        return f"{_capitalize(name)} can recover {whose}{when}{seed}.{_explain_others(reports)}{often}"
+        return f"{capitalize(name)} can recover {whose}{when}{seed}.{_explain_others(reports)}{often}"
     acting = "adversaries, each acting alone," if largest_coalition(reports) == 1 else "coalitions"
     recovers = "recovers" if len(worst.coalition) == 1 else "recover"
     return (
@@ -233,7 +217,7 @@ def describe_worse_seed(report: Report) -> str:
     if worst is None:
         return ""
     when = f", first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""
-    name = _capitalize(name_coalition(report.coalition))
+    name = capitalize(name_coalition(report.coalition))
     return f"{name} can recover {_name_victims(report, worst.victims)}{when}{name_seed(report)}."
 
 
@@ -243,28 +227,8 @@ def _name_nobody(reports: Sequence[Report]) -> str:
     server, largest = any(SERVER in report.coalition for report in reports), largest_coalition(reports)
     if largest == 1:
         return "neither the server nor any single party can" if server else "no single party can"
-    with_server = f"neither any {largest} parties nor the server and {_any(largest - 1)} can"
+    with_server = f"neither any {largest} parties nor the server and {count_parties(largest - 1)} can"
     return with_server if server else f"no {largest} parties can"
-
-
-def _any(count: int) -> str:
-    return "any one of them" if count == 1 else f"any {count} of them"
-
-
-def name_coalition(coalition: Sequence[Party]) -> str:
-    """Returns the name of a coalition in a sentence."""
-    return _join_members(coalition) + (" together" if len(coalition) > 1 else "")
-
-
-def _join_members(coalition: Sequence[Party]) -> str:
-    names = {SERVER: "the server", ONLOOKER: "an eavesdropper on the links"}
-    *members, last = [names.get(member, member) for member in coalition]
-    return f"{', '.join(members)} and {last}" if members else last
-
-
-def _capitalize(text: str) -> str:
-    """Returns a sentence with its first word capitalized, unless that is a party's name."""
-    return f"{text[:1].upper()}{text[1:]}" if text.split(" ", 1)[0].isalpha() else text
 
 
 def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
@@ -279,12 +243,20 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
     return f"the vectors of {named}{some}"
 
 
+def describe_worst_case(report: Report) -> str:
+    """Returns what happens in the worst case of dropouts and samples, as a condition."""
+    contributors = report.worst_contributors or ()
+    if report.worst_sample:
+        return f"the server samples {join_names(contributors)}"
+    return f"dropouts leave only {len(contributors)} contributors"
+
+
 def summarize_exposure(reports: Sequence[Report]) -> str:
     """Returns in a few words how many parties the worst coalition exposes, and who is in it, for the worst seed."""
     worst = max(reports, key=lambda report: len(report.worst.victims))
     if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)
-        return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
+        return "nobody" if late is None else f"nobody, unless {describe_worst_case(late)}"
     others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
     some = "" if worst.sparse is None else f" in {describe_entries(worst.sparse)}"
     return f"{len(worst.worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
@@ -306,7 +278,7 @@ def render_headline(coalition: Sequence[Party], victims: Mapping[Party, int], ro
         rounds: the number of rounds that it observes.
         anonymity_set: the fewest parties whose contributions it cannot tell apart.
     """
-    name, one = _capitalize(_join_members(coalition)), len(coalition) == 1
+    name, one = capitalize(join_members(coalition)), len(coalition) == 1
     if victims:
         when = f", from round {min(victims.values())} on" if rounds > 1 else ""
         return f"{name} can recover the model of {join_names(victims)}{when}."
@@ -339,142 +311,3 @@ def describe_coverage(coverage: Coverage) -> str:
     entries = "one entry for all" if coverage.sparse is None else describe_selections(coverage.sparse)
     worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
     return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
-
-
-# --- assumptions ---------------------------------------------------------------------------------------------------
-
-
-def render_assumption(assumption: Remark) -> str:
-    """Returns the sentence of an assumption."""
-    return ASSUMPTIONS[assumption.code](assumption)
-
-
-def _with_worst_case(assumption: Remark) -> str:
-    fewest = assumption["fewest"]
-    return "" if fewest is None else f"; the worst case, with only {fewest} contributors, was analysed as well"
-
-
-def _describe_coalition(assumption: Remark) -> str:
-    members = assumption["members"]
-    if len(members) == 1:
-        return f"{_capitalize(name_coalition(members))} acts alone. Nobody colludes with it."
-    return f"{_capitalize(_join_members(members))} collude. Nobody else does."
-
-
-def _describe_sizes(assumption: Remark) -> str:
-    size = assumption["size"]
-    or_server = f", or the server and {_any(size - 1)}," if assumption["server"] else ""
-    return f"Any {size} parties{or_server} collude. Nobody else does."
-
-
-def _name_sampled(assumption: Remark) -> str:
-    drawn = assumption["drawn"]
-    return f"Participation and {join_names(drawn)} were" if drawn else "Participation was"
-
-
-def _describe_rounds(assumption: Remark) -> str:
-    rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
-    some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
-    ended = f"; {averages} of them ended with an average" if averages < analysed else ""
-    return f"The adversary observes {format_count(rounds, 'round')}{some}{ended}."
-
-
-def _describe_faults(assumption: Remark) -> str:
-    faults = assumption["faults"]
-    verb = "is" if faults == 1 else "are"
-    return f"{format_count(faults, 'fault')} {verb} injected, as given{_with_worst_case(assumption)}."
-
-
-def _describe_representative(assumption: Remark) -> str:
-    name = _capitalize(name_coalition(assumption["members"]))
-    return f"{name} stands for {assumption['coalitions']} coalitions that are alike by symmetry."
-
-
-ASSUMPTIONS: Sentences = {
-    AssumptionCode.ROUNDS_LIMITED: lambda it: (
-        f"Only {describe_part(it['analysed'], it['rounds'])} were analysed; more would take long."
-    ),
-    AssumptionCode.FAULTS: _describe_faults,
-    AssumptionCode.NO_DROPOUTS: lambda it: f"No party drops out{_with_worst_case(it)}.",
-    AssumptionCode.DROPOUTS: lambda it: (
-        f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
-    ),
-    AssumptionCode.ONE_SEED: lambda it: (
-        f"{_name_sampled(it)} sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
-    ),
-    AssumptionCode.SEEDS: lambda it: (
-        f"{_name_sampled(it)} sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
-    ),
-    AssumptionCode.COALITION: _describe_coalition,
-    AssumptionCode.EACH_ALONE: lambda it: (
-        f"Nobody colludes: each party{' and the server' if it['server'] else ''} acts alone."
-    ),
-    AssumptionCode.ANY_OF_SIZE: _describe_sizes,
-    AssumptionCode.ROUNDS: _describe_rounds,
-    AssumptionCode.STATIC: lambda _: (
-        "Models are static: parties contribute the same vector in every round, which is the worst case."
-    ),
-    AssumptionCode.FRESH: lambda _: "Models drift freely: parties contribute new, unrelated vectors in every round.",
-    AssumptionCode.DRIFTING: lambda it: f"Models drift by {it['sigma']:g} per entry and round (standard deviation).",
-    AssumptionCode.NOISE: lambda it: (
-        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g}). A recovered "
-        f"vector has its noise in it."
-    ),
-    AssumptionCode.PRIOR: lambda it: f"The adversary's prior for an entry has a standard deviation of {it['sigma']:g}.",
-    AssumptionCode.SEMI_HONEST: lambda _: (
-        "Everybody follows the protocol, and the keys on the roster belong to the parties it names."
-    ),
-    AssumptionCode.SELECTIONS: lambda it: f"{_capitalize(render_selections(it))}.",
-    AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
-    AssumptionCode.KNOWN_DRAWS: lambda it: (
-        f"{join_names(it['names'])}, which parties draw and keep secret, count as known to the adversary."
-    ),
-    AssumptionCode.COALITIONS_SAMPLED: lambda it: (
-        f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed."
-    ),
-    AssumptionCode.REPRESENTATIVE: _describe_representative,
-    AssumptionCode.FAULTS_NOT_REPEATED: lambda _: "The commands that ask again do not inject the faults.",
-}
-
-
-# --- gaps ----------------------------------------------------------------------------------------------------------
-
-
-def _describe_malicious(gap: Remark) -> str:
-    search = "; tacit attack lies searches for attacks by the server" if gap["searchable"] else ""
-    return f"Malicious parties, or a malicious server, that deviate from the protocol{search}."
-
-
-GAPS: Sentences = {
-    GapCode.AVERAGE: lambda _: "Inference about the data from the average itself. Only noise limits that.",
-    GapCode.AVERAGE_WITH_NOISE: lambda it: (
-        f"Inference about the data from the average itself, which the noise limits to ε = {it['epsilon']:.3g}."
-    ),
-    GapCode.MALICIOUS: _describe_malicious,
-    GapCode.PRIOR_KNOWLEDGE: lambda _: "Prior knowledge, such as last round's model, or which entries are correlated.",
-    GapCode.METADATA: lambda _: "Metadata: who takes part, when, and how much is sent.",
-    GapCode.SELECTED_ENTRIES: lambda _: "Inference about a vector from which of its entries were sent.",
-}
-
-
-# --- next steps ----------------------------------------------------------------------------------------------------
-
-STEPS = {
-    StepCode.WITH_DRIFT: "the same with drifting models",
-    StepCode.PLAN: "settings that hold, and their cost",
-    StepCode.WITH_DROPOUTS: "with dropouts",
-    StepCode.NODES_DROP_OUT: "with nodes that drop out",
-    StepCode.MORE_ROUNDS: "over several rounds",
-    StepCode.STATIC: "with static models, which is worse",
-    StepCode.LARGER_COALITION: "with a larger coalition",
-}
-
-
-def render_step(step: Step) -> StepText:
-    """Returns a next step in words."""
-    given = dict(step.parameters)
-    if step.code is StepCode.OTHER_SETTING:
-        return StepText(f"the same with {given['option']}", step.command)
-    if step.code is StepCode.OTHER_PROTOCOL:
-        return StepText(f"the same with {given['protocol']}, which hides vectors", step.command)
-    return StepText(STEPS[step.code], step.command)
