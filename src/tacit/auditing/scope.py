@@ -204,7 +204,9 @@ class Scope:
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         by_chance = bool(self.terms.known_draws) or any(0 < fault.chance < 1 for fault in self.faults)
-        return by_chance or not (everybody and self.terms.rounds_alike)
+        # Without a server, rounds may differ by a public schedule, of which nothing is sampled.
+        unlike = self.protocol.choice is not None and not self.terms.rounds_alike
+        return by_chance or unlike or not everybody
 
     @property
     def proof_size(self) -> float:

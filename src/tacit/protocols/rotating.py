@@ -30,7 +30,7 @@ The masks with a redo are those of paper 004, with the group's collector in the 
 
 | idea | here |
 | --- | --- |
-| Π, its gap, and the relabelling after it | `RotatingTerms.pattern`, `relabelling` |
+| Π, its gap, and the relabelling after it | `RotatingTerms.pattern`, `relabel` |
 | g, the group of party i in round t; its collector | `groups`, `group_of`; `collector` |
 | x_i, with its weight, in the ring; the entries of this round | `part`; `chosen` |
 | m_ij = −m_ji; b_i | `mask_among`; `self_mask` |
@@ -305,8 +305,8 @@ class RotatingSettings(Settings, frozen=True, kw_only=True):
     """Settings of `rotating`."""
 
     group_size: int | Literal["all"] | None = None
-    """Number of members of a group, or slightly more; "all" for a single group. Unless set, it is the square root of the
-    number of parties, rounded down, and at least 3. In larger groups pairs meet again sooner."""
+    """Number of members of a group, or slightly more; "all" for a single group. Unless set, it is the square root of
+    the number of parties, rounded down, and at least 3. In larger groups pairs meet again sooner."""
     minimum: int | None = None
     """The fewest members of a sum. If fewer are left, the group gives up its sum. Unless set, it is 3."""
     stages: Literal[1, 2] = 1
@@ -409,6 +409,11 @@ class RotatingTerms(Terms):
         return sum(len(g) ** 2 for g in self.pattern.partitions[0])
 
     @property
+    def rounds_alike(self) -> bool:
+        """Whether all rounds have the same groups: if there is only one."""
+        return len(self.pattern.partitions[0]) == 1
+
+    @property
     def period(self) -> int:
         """The gap: after so many rounds pairs meet again."""
         return self.pattern.gap
@@ -429,15 +434,17 @@ class RotatingTerms(Terms):
     def worst_dropouts(
         self, coalition: Collection[Party], others: int
     ) -> tuple[Collection[Party], Collection[Party]] | None:
-        """Returns the parties to take offline so that the group with most members of the coalition is smallest."""
-        g = max(self.groups(1), key=lambda each: sum(self.parties[j] in coalition for j in each))
-        inside = [j for j in g if self.parties[j] in coalition]
-        if not inside or len(inside) + max(others, LEFT) <= self.minimum:
-            return None  # Every sum has two others in it.
-        collector = self.collector(1, g)
-        outside = sorted((j for j in g if j not in inside), key=lambda j: j != collector)
-        away = outside[max(self.minimum - len(inside), others, collector not in inside) :]
-        return (self.parties.names_at(sorted(away)), ()) if away else None
+        """Returns the parties to take offline so that one other is left in a group: the first such group."""
+        for t in range(1, self.period + 1):
+            for g in self.groups(t):
+                inside = [j for j in g if self.parties[j] in coalition]
+                outside = [j for j in g if j not in inside]
+                # The collector has to stay.
+                outside.sort(key=self.collector(t, g).__ne__)
+                away = outside[max(self.minimum - len(inside), others, 1) :]
+                if inside and away and self.minimum - len(inside) < max(others, LEFT):
+                    return self.parties.names_at(sorted(away)), ()
+        return None  # Every sum has two others in it.
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields the argument that no vector is in two sums: if it is new in each round, or if no pair meets again."""
