@@ -94,7 +94,7 @@ class Auditor:
             if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
-                    f"audit at most {EXACT_ROUNDS} rounds, or other settings"
+                    f"try: audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
