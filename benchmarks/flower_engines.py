@@ -29,7 +29,7 @@ from tacit.integrations.flower import api
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
 """Folder of Flower's programs."""
-PATIENCE = 600.0
+PATIENCE = 1200.0
 """Seconds to wait for a run. A message between processes takes Flower about ten of them."""
 PLAIN = NoEncryption()
 BYTECODE = Path(tempfile.gettempdir()) / "tacit-flower-bytecode"
