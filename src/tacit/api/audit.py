@@ -94,6 +94,7 @@ def audit(
     sensitivity: float | None = None,
     delta: float = 1e-5,
     length: int | None = None,
+    view_only: bool = False,
     seed: int = 0,
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
     links: Collection[tuple[Party, Party]] | None = None,
@@ -120,6 +121,7 @@ def audit(
         sensitivity: The distance by which one sample can move a vector, for ε. Default: the setting `norm`.
         delta: The δ at which ε is computed.
         length: The length of the vectors, for ε and for sparse vectors. Default: that of `vectors`, or 100,000.
+        view_only: Whether to report also the ε of the view alone. It assumes that contributions are fixed in advance.
         seed: The seed of all random choices.
         vectors: The vectors by whose size entries are selected. Default: parties select entries independently.
         links: The links that an eavesdropper records, as pairs of names. Default: all.
@@ -152,6 +154,7 @@ def audit(
         sensitivity=sensitivity,
         delta=delta,
         length=length,
+        view_only=view_only,
         seed=seed,
         vectors=brought,
         links=links,
