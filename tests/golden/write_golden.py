@@ -57,7 +57,7 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.training.node_training import NodeCheckpoint
 from tacit.learn.training.train import train
 from tacit.net.membership.identity import Credentials
-from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.rendezvous import WIRE_VERSION, Hello
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability import status
 from tacit.net.store import round_store
@@ -196,7 +196,8 @@ class Writer:
         seat = self.desks(agreement)["p0"].seat
         codec = Codec((), 2, ENTRIES)
         heard = Address(bytes(range(32)), 7, 0, "MaskedInput", "p1", "p0")
-        hello = Hello("p0", VERSION, b"i" * 16, agreement.session, ENTRIES, 3, False, 4, False, b"k" * 16, b"{}")
+        known = b"k" * 16, b"{}", "0.3.0", 2
+        hello = Hello("p0", WIRE_VERSION, b"i" * 16, agreement.session, ENTRIES, 3, False, 4, False, *known)
         head = FrameHeader("p0", "p1", 5)
         found = {
             "Abort": (fields_of(Abort("not-enough")), b"".join(codec.encode(Abort("not-enough")))),

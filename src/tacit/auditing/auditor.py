@@ -95,7 +95,7 @@ class Auditor:
             if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
-                    f"audit at most {EXACT_ROUNDS} rounds, or other settings"
+                    f"try: audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
@@ -167,20 +167,17 @@ class Auditor:
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if report.epsilon_bound is not None:
-            report.accounting = self._accounting.compare(
-                coalition, report.epsilon_bound, only_sums=rehearsed is not None
-            )
-            if report.accounting.by_matrix is not None and report.accounting.method is AccountingMethod.MATRIX:
-                report.epsilon_bound = report.accounting.by_matrix
-        if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
+            self._accounting.apply(report, report.epsilon_bound, only_sums=rehearsed is not None)
+        if ONLOOKER not in coalition and self.worst_case.is_covered(coalition):
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
             report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
-            report.fewest = None if known is None else self.worst_case.fewest(known)
+            report.worst_contributors = None if known is None else self.worst_case.contributors(coalition, known)
+            report.worst_sample = known is not None and self.worst_case.is_sample(known)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
-        by_sums = report.accounting is None or report.accounting.method is AccountingMethod.SMALLEST_SUM
+        by_sums = report.accounting is not None and report.accounting.method is AccountingMethod.SMALLEST_SUM
         if report.epsilon and by_sums and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report

@@ -161,7 +161,10 @@ class Scope:
         if self.vectors is not None:
             given = _length_of(self.vectors, self.parties)
             if given is None:
-                problems.append("vectors must give every party one vector of finite numbers, all of one length")
+                problems.append(
+                    "vectors must give every party one vector of finite numbers, all of one length; try: give "
+                    f"{len(self.parties)} vectors, each as long as the model"
+                )
             elif is_count(self.length) and given != self.length:
                 problems.append(
                     f"vectors have {given} entries, but models have length={self.length}; try: give vectors of models, "
@@ -175,8 +178,8 @@ class Scope:
         strangers = sorted({str(member) for member in coalition} - set(everyone))
         if strangers or not coalition:
             near = get_close_matches(strangers[0], everyone, n=1) if strangers else []
-            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
-            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            who = f"{', '.join(strangers)} is nobody here" if strangers else "an empty coalition learns nothing"
+            hint = f"did you mean {near[0]!r}? There are" if near else "try: name one of"
             raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
             raise ConfigError(f"{', '.join(twice)} is named twice in the coalition; try: name each member once")

@@ -114,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return problems
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns the option to change when a party is exposed: always, or only after `dropouts`.
+        """Returns the option to change when a party is exposed: always, or only in the worst case (`dropouts`).
 
         By default it returns None: no single option is known to help.
         """
@@ -269,6 +269,15 @@ class Terms:
 
         They leave the smallest sum with the coalition in it that has at least `others` other contributors. The result
         is None if no dropouts make a sum smaller, or if they end the round.
+        """
+        del coalition, others
+        return None
+
+    def prescribe_sample(self, coalition: Collection[Party], others: int) -> "Terms | None":
+        """Returns terms under which a server samples the worst contributors for privacy. Only audits use them.
+
+        As many contributors as possible are in the coalition, and at least `others` are not. The result is None if the
+        server samples no contributors, or if `worst_dropouts` can enforce any sample.
         """
         del coalition, others
         return None

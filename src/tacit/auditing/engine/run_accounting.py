@@ -8,6 +8,7 @@ from tacit.auditing.engine.multi_round import RehearsedRun
 from tacit.auditing.engine.noisy_rows import NoisyRows, NotAccountable
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 from tacit.auditing.findings import Accounting, AccountingGap, AccountingMethod
+from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.suite import Party
@@ -26,6 +27,12 @@ class RunAccounting:
     def __init__(self, scope: Scope, rehearsed: RehearsedRun | None) -> None:
         """Takes a scope with noise, and its rounds as sums if they were analysed by their sums."""
         self.scope, self._rehearsed = scope, rehearsed
+
+    def apply(self, report: Report, by_sums: EpsilonBound, *, only_sums: bool) -> None:
+        """Sets the ε of a report to the smaller of two bounds, and says how it was computed (see `compare`)."""
+        report.accounting = found = self.compare(report.coalition, by_sums, only_sums=only_sums)
+        if found.method is AccountingMethod.MATRIX:
+            report.epsilon_bound = found.by_matrix
 
     def compare(self, coalition: tuple[Party, ...], by_sums: EpsilonBound, *, only_sums: bool) -> Accounting:
         """Returns the smaller of two bounds on ε, and how it was computed.

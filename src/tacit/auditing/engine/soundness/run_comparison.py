@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from tacit.auditing.engine.failures import REMEDY
 from tacit.auditing.engine.soundness.concrete_run import Twin
 from tacit.auditing.engine.soundness.element_comparison import ElementComparison
 from tacit.auditing.engine.views import ItemAt, KeyAt, WholeVector
@@ -53,7 +54,7 @@ def _step(step: Any) -> str:
 
 def different(protocol: str, why: str) -> NotAuditable:
     """Returns the error for a protocol that treats numbers differently from symbols."""
-    return NotAuditable(f"{protocol} cannot be audited: {why}")
+    return NotAuditable(f"{protocol} cannot be audited: {why}", remedy=REMEDY)
 
 
 class Comparison:
