@@ -138,9 +138,6 @@ def audit(
     ['p1', 'p2', 'p3']
     """
     names = named_parties(parties)
-    brought: Any = vectors
-    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
-        brought = dict(zip(names, vectors, strict=True))
     scope = Scope.of(
         protocol,
         names,
@@ -156,7 +153,7 @@ def audit(
         length=length,
         view_only=view_only,
         seed=seed,
-        vectors=brought,
+        vectors=_name_vectors(vectors, names),
         links=links,
         sealed=sealed,
         stand_ins=stand_ins,
@@ -171,6 +168,13 @@ BESIDE = tuple(
     if each.kind is each.KEYWORD_ONLY and name != "noise"  # It is a setting too.
 )
 """Parameters of `audit` that are not settings of a protocol."""
+
+
+def _name_vectors(vectors: Any, names: Sequence[Party]) -> Any:
+    """Returns vectors by party, if one for each party was given in order."""
+    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
+        return dict(zip(names, vectors, strict=True))
+    return vectors
 
 
 def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> Report | list[Report]:
