@@ -18,13 +18,13 @@ import importlib
 import json
 import logging
 import os
-import random
 import signal
 import socket
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from random import seed as seed_python
 
 import numpy as np
 from flwr.supercore.constant import TaskType
@@ -127,7 +127,7 @@ def run_app(arguments: list[str]) -> None:
     """Answers a message as Flower's own process does, which it then ends."""
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
-    random.seed()
+    seed_python()
     np.random.seed()
     sys.argv = arguments
     flwr_clientapp()
