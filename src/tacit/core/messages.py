@@ -123,7 +123,7 @@ def _refuse_field(field: Any) -> Any:
     """Raises the error for a field that no message can carry."""
     if isinstance(field, Secret):
         raise SecretField
-    raise TypeError(f"a field of a message has the type {type(field).__name__}, which has no bytes")
+    raise TypeError(f"a field of a message has no bytes: it is of {type(field)}")
 
 
 _pack = msgspec.msgpack.Encoder(enc_hook=_refuse_field).encode
