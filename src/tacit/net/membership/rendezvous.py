@@ -51,7 +51,12 @@ class Rendezvous:
     """The peers of a party, and the progress of each according to its hello."""
 
     def __init__(
-        self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bytes], ours: bytes
+        self,
+        me: Party,
+        peers: Sequence[Party],
+        seen: Callable[[bytes, Party, bytes], bytes],
+        ours: bytes,
+        awaits_revisions: bool = False,
     ) -> None:
         """Starts without hellos.
 
@@ -60,7 +65,12 @@ class Rendezvous:
             peers: Its peers.
             seen: Returns the incarnation under which a peer was first seen in a session.
             ours: The incarnation of our own journal.
+            awaits_revisions: Whether to wait for peers with another session, because rosters are taken over while
+                nodes run, and by each at another moment.
         """
+        self._awaits_revisions = awaits_revisions
+        self._apart: set[Party] = set()
+        """Peers in another session of the federation, which may follow, or be ahead."""
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
         self.needed = 0
         """Number of peers that have to confirm our journal before we begin; 0 after the first round of a session."""
@@ -79,16 +89,17 @@ class Rendezvous:
     def nobody(self, protocol: str, links: Mapping[Party, Any], seconds: float) -> TacitError:
         """Returns the error for a round that cannot begin after a timeout."""
         if SERVER in self.peers:
-            why, remedy = ErrorText.parse(links[SERVER].trouble or "it has not begun a round")
+            why, remedy = ErrorText.parse(self._describe_trouble(SERVER, links) or "it has not begun a round")
             return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}", remedy=remedy)
         if (peer := self.missing()) is not None:
             gone = "it has left" if self.is_gone(peer) else "it is not ready"
-            why, remedy = ErrorText.parse(links[peer].trouble or gone)
+            why, remedy = ErrorText.parse(self._describe_trouble(peer, links) or gone)
             return TransportError(
                 f"{peer} was not ready after {seconds:g} s, and {protocol} needs every party ({why})",
                 remedy=remedy or f"start {peer}",
             )
-        why, remedy = ErrorText.parse(next((link.trouble for link in links.values() if link.trouble), "none is ready"))
+        troubles = filter(None, (self._describe_trouble(peer, links) for peer in self.peers))
+        why, remedy = ErrorText.parse(next(troubles, "none is ready"))
         if self.may_begin_without_all():
             return TransportError(
                 f"too few peers were ready after {seconds:g} s: {self.needed} must have confirmed our journal before "
@@ -98,6 +109,10 @@ class Rendezvous:
         return TransportError(
             f"no peer was ready after {seconds:g} s: {why}", remedy=remedy or "start the missing parties"
         )
+
+    def _describe_trouble(self, peer: Party, links: Mapping[Party, Any]) -> str:
+        """Returns why a peer cannot take part; empty if that is not known."""
+        return str(links[peer].trouble or self.disagreements.get(peer) or "")
 
     def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
         """Returns our hello to a peer."""
@@ -135,12 +150,16 @@ class Rendezvous:
     def _compare(self, sender: Party, hello: Hello) -> None:
         """Records whether a peer has another agreement, or has lost its journal."""
         self.disagreements.pop(sender, None)
+        self._apart.discard(sender)
         if self._agreement is None or not hello.session:
             return
         session = self._agreement.session
         if hello.session != session:
-            if (difference := _find_difference(self._agreement, sender, hello)) is not None:
-                self.disagreements[sender] = difference
+            ours, theirs = self._agreement.described, _read_agreement(hello)
+            if theirs is not None and (words := first_difference(ours, theirs, sender)) is not None:
+                self.disagreements[sender] = ConfigError(words)
+                if self._awaits_revisions and theirs.get("nonce") != ours["nonce"]:
+                    self._apart.add(sender)
             return
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
@@ -150,6 +169,7 @@ class Rendezvous:
     def foreign(self, sender: Party, version: int) -> None:
         """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
+        self._apart.discard(sender)
         self.disagreements[sender] = ConfigError(
             f"{sender} uses version {version} of the wire format, and {self.me} version {VERSION}; try: "
             f"have both run the same release of Tacit"
@@ -167,7 +187,9 @@ class Rendezvous:
                 f"{strangers[0]} refuses messages of {self.me}, which has lost its journal: it could contradict "
                 "itself in a round; try: begin a new session (tacit roster renew)"
             )
-        return None if self.me == SERVER else next(iter(self.disagreements.values()), None)
+        if self.me == SERVER:
+            return None
+        return next((why for peer, why in self.disagreements.items() if peer not in self._apart), None)
 
     # --- progress of peers -----------------------------------------------------------------------------------------
 
@@ -262,11 +284,9 @@ class Rendezvous:
         return 0 if self._agreement is None else self._agreement.terms.fewest_present
 
 
-def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
-    """Returns the first difference to a peer's agreement; None if there is none, or if the hello has no agreement."""
+def _read_agreement(hello: Hello) -> dict[str, Any] | None:
+    """Returns the agreement in a hello; None if there is none."""
     try:
-        theirs = msgspec.json.decode(hello.told, type=dict[str, Any])
+        return msgspec.json.decode(hello.told, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    words = first_difference(agreement.described, theirs, sender)
-    return None if words is None else ConfigError(words)
