@@ -187,6 +187,23 @@ def test_everyone_and_random() -> None:
     assert not Random(3).allows([0, 1, 2, 3])
 
 
+@pytest.mark.parametrize("members", [[], [3], [9, 4], [7, 2, 5, 8], list(range(1, 10))])
+@pytest.mark.parametrize("others", [1, 2])
+def test_the_worst_sample_is_one_that_clients_accept(members, others):
+    """It has as many members as leave room for others, and all that can hold shares are asked."""
+    sampled = Sampled(4, of=6)
+    worst, counts, entropy = sampled.prescribe_worst(members, others, 10), np.zeros(10, dtype=np.int64), None
+    asked = worst.ask(range(10), counts, entropy)
+    summed = worst.choose(asked, entropy)
+    assert sampled.may_ask(asked, 10)
+    assert sampled.allows(summed)
+    assert set(summed) <= set(asked)
+    outside = min(others, 10 - len(members))
+    assert len(set(summed) & set(members)) == min(len(members), 4 - outside)
+    assert len(set(asked) & set(members)) == min(len(members), 6 - outside)
+    assert worst.ask(asked[:-1], counts, entropy) == worst.choose(summed[:-1], entropy) == []
+
+
 @pytest.mark.parametrize("policy", [Everyone(), Random(4), Sampled(2), Batches(4, 1, 8), Batches(4, 2, 8)])
 def test_a_user_named_twice_does_not_count_twice(policy: Participation) -> None:
     assert not policy.allows([1, 1])

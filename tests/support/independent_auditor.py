@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 import tacit
-from support.independent_instruments import MASK_STEP, Secrets, Shifts, byte_strings, instrumented
+from support.independent_instruments import (
+    MASK_STEP,
+    ScriptedSampler,
+    Secrets,
+    Shifts,
+    byte_strings,
+    instrumented,
+    scripted_samples,
+)
 from tacit.core.errors import TacitError
 from tacit.core.suite import ONLOOKER, Update
 from tacit.protocols import find
@@ -308,15 +316,22 @@ def recovery_errors(
 
 
 def worst_case(question: Question) -> list[str]:
-    """Returns the parties that dropouts of honest parties can expose in one round: offline, or after all but their
-    vector."""
+    """Returns the parties that one round can expose, with any sample of the server and any dropouts of honest parties.
+
+    They drop out offline, or after all but their vector.
+    """
     choice, found = find(question.protocol).choice, set()
     kinds: list[dict[str, Any] | None] = [None, {"action": "silence"}]
     if choice is not None:
         kinds.append({"action": "drop", "message": choice.delivery.kind()})
     for each in product(kinds, repeat=len(question.honest)):
         faults = tuple({**kind, "party": party} for kind, party in zip(each, question.honest, strict=True) if kind)
-        found.update(measure(replace(question, rounds=1, dropout=0.0, faults=faults)).exposed())
+        script: list[int] | None = []
+        while script is not None:
+            sampler = ScriptedSampler(script)
+            with scripted_samples(sampler):
+                found.update(measure(replace(question, rounds=1, dropout=0.0, faults=faults)).exposed())
+            script = sampler.next_script()
     return sorted(found)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 from unittest.mock import patch
 
@@ -11,8 +12,11 @@ import numpy as np
 
 from tacit.core.entropy import RecordingEntropy
 from tacit.crypto.suite import RealSuite
+from tacit.designs import Batches, Everyone, Family, Partition, Random, Sampled
 from tacit.vectors.fixedpoint import FixedPoint
 
+POLICIES = (Batches, Everyone, Family, Partition, Random, Sampled)
+"""The policies by which servers sample."""
 MASK_STEP = 2**40
 """Ring elements by which a mask stream is shifted."""
 
@@ -176,6 +180,49 @@ def instrumented(secrets: Secrets, shifts: Shifts) -> Iterator[None]:
         stack.enter_context(patch.object(FixedPoint, "add_noise", add_noise))
         stack.enter_context(patch.object(FixedPoint, "draws", property(lambda _: shifts.noisy)))
         stack.enter_context(patch.object(RecordingEntropy, "secret_vector", start))
+        yield
+
+
+class ScriptedSampler:
+    """Stands in for the randomness of a server: it returns the samples that a script names, by number."""
+
+    def __init__(self, script: Sequence[int]) -> None:
+        self.script, self.sizes = list(script), list[int]()
+
+    def sample(self, items: Sequence[Any], count: int) -> list[Any]:
+        """Returns the sample with the number that the script has for this call; the first one after its end."""
+        samples = list(combinations(items, count))
+        place = len(self.sizes)
+        self.sizes.append(len(samples))
+        return list(samples[self.script[place] if place < len(self.script) else 0])
+
+    def next_script(self) -> list[int] | None:
+        """Returns the script after this one, of all possible ones; None after the last."""
+        script = [*self.script, *[0] * (len(self.sizes) - len(self.script))]
+        while script and script[-1] + 1 == self.sizes[len(script) - 1]:
+            script.pop()
+        return [*script[:-1], script[-1] + 1] if script else None
+
+
+@contextmanager
+def scripted_samples(sampler: ScriptedSampler) -> Iterator[None]:
+    """Makes servers sample by a script, from its start in each round, in all rounds inside the block."""
+    real = {(kind, name): getattr(kind, name) for kind in POLICIES for name in ("ask", "choose")}
+
+    def asking(kind: type) -> Callable[..., Any]:
+        def ask(self: Any, present: Any, counts: Any, _: Any) -> list[int]:
+            sampler.sizes.clear()
+            return list(real[kind, "ask"](self, present, counts, sampler))
+
+        return ask
+
+    def choosing(kind: type) -> Callable[..., Any]:
+        return lambda self, delivered, _: real[kind, "choose"](self, delivered, sampler)
+
+    with ExitStack() as stack:
+        for kind in POLICIES:
+            stack.enter_context(patch.object(kind, "ask", asking(kind)))
+            stack.enter_context(patch.object(kind, "choose", choosing(kind)))
         yield
 
 

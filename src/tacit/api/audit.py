@@ -17,7 +17,15 @@ from tacit.core.suite import Party
 from tacit.runtime.simulation.faults import Fault
 
 if TYPE_CHECKING:
-    from tacit.api.option_types import AdmmAudit, CesarAudit, FedAvgAudit, GossipAudit, PushSumAudit, SecAggAudit
+    from tacit.api.option_types import (
+        AdmmAudit,
+        CesarAudit,
+        FedAvgAudit,
+        GossipAudit,
+        PushSumAudit,
+        RotatingAudit,
+        SecAggAudit,
+    )
 
 Several: TypeAlias = int | Iterable[Party]
 """The parties: their number, or their names."""
@@ -74,6 +82,14 @@ def audit(
 @overload
 def audit(
     protocol: Literal["cesar"], *, parties: Several, coalition_size: Size = None, **options: "Unpack[CesarAudit]"
+) -> list[Report]: ...
+@overload
+def audit(
+    protocol: Literal["rotating"], *, parties: Several, coalition: Members, **options: "Unpack[RotatingAudit]"
+) -> Report: ...
+@overload
+def audit(
+    protocol: Literal["rotating"], *, parties: Several, coalition_size: Size = None, **options: "Unpack[RotatingAudit]"
 ) -> list[Report]: ...
 @overload
 def audit(protocol: Protocol, *, parties: Several, coalition: Members, **options: Any) -> Report: ...

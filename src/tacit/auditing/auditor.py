@@ -94,7 +94,7 @@ class Auditor:
             if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
-                    f"audit at most {EXACT_ROUNDS} rounds, or other settings"
+                    f"try: audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
             self.rehearsed = RehearsedRun(scope, self.worst_case)
 
@@ -161,11 +161,12 @@ class Auditor:
         unproved = [victim for victim, error in report.proof_errors.items() if not error <= most]
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
-        if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
+        if ONLOOKER not in coalition and self.worst_case.is_covered(coalition):
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
             report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
-            report.fewest = None if known is None else self.worst_case.fewest(known)
+            report.worst_contributors = None if known is None else self.worst_case.contributors(coalition, known)
+            report.worst_sample = known is not None and self.worst_case.is_sample(known)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)

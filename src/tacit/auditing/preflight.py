@@ -194,7 +194,7 @@ def _look(
         if not sample.exhaustive:
             counts = {"size": sample.size, "coalitions": sample.coalitions, "analysed": sample.covered}
             notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
-    suspects, worst_case, exposures = several, WorstCase(scope(1, "free")), list[EntryExposure]()
+    suspects, worst_case, exposures = several, WorstCase(scope(rounds, "free")), list[EntryExposure]()
     try:
         # What nobody learns about static models, nobody learns about drifting ones, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)
@@ -217,13 +217,13 @@ def _look(
             report = Auditor(scope(rounds, "free")).report(found)
             return (report, render_refusal(report, terms.settings)), ()
         if (worst := _worst(worst_case, several)) is not None:
-            report, missing = worst
-            return (report, render_refusal(report, terms.settings, missing)), ()
+            report, missing, contributors = worst
+            return (report, render_refusal(report, terms.settings, missing, contributors)), ()
     except NotLinear as error:
         return None, (Remark.of(NoteCode.NOT_LINEAR, error=str(error)),)
     if exposures:
         notes.append(remark_selections(NoteCode.SELECTIONS, exposures))
-    if missed := sum(not worst_case.in_time(coalition) for coalition in several):
+    if missed := sum(not worst_case.is_covered(coalition) for coalition in several):
         notes.append(Remark.of(NoteCode.WORST_CASE_SKIPPED, skipped=missed, coalitions=len(several)))
     return None, tuple(notes)
 
@@ -250,13 +250,16 @@ def _screen(scope: Scope, adversary: int) -> Report | None:
     return None
 
 
-def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
-    """Returns the report on a coalition that recovers a vector in the worst case of dropouts, and its victims."""
+def _worst(
+    worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]
+) -> tuple[Report, list[Party], tuple[Party, ...]] | None:
+    """Returns the report on a coalition that recovers a vector in the worst case, and the dropouts or the sample."""
     for coalition in coalitions:
-        known = worst_case.knowledge(coalition) if worst_case.in_time(coalition) else None
+        known = worst_case.knowledge(coalition) if worst_case.is_covered(coalition) else None
         if known is not None and known.victims:
             alone = known.run.scope
             report = Auditor(alone).report(worst_case.members(coalition))
             if report.victims:
-                return report, [fault.party or "" for fault in alone.faults]
+                sample = known.run.contributors[0] if worst_case.is_sample(known) else ()
+                return report, [fault.party or "" for fault in alone.faults], sample
     return None

@@ -63,9 +63,11 @@ class Report:
     """Parties whose vectors rounding hides: with more digits per entry they would be exposed."""
     at_worst: tuple[Party, ...] | None = None
     """Parties exposed in the analysed rounds, or in one more round with the fewest contributors: the worst case of
-    dropouts. It contains all `victims`. None if the worst case was not analysed."""
-    fewest: int | None = None
-    """Contributors left in that worst case."""
+    dropouts and samples. It contains all `victims`. None if the worst case was not analysed."""
+    worst_contributors: tuple[Party, ...] | None = None
+    """Contributors to the sum of that worst case; None if no sum is smaller than in the analysed rounds."""
+    worst_sample: bool = False
+    """Whether that worst case is a sample of contributors, which a malicious server can choose, and not dropouts."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round."""
     watched: int = 0
@@ -150,6 +152,11 @@ class Report:
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
         )
+
+    @property
+    def fewest(self) -> int | None:
+        """Number of contributors of the worst case."""
+        return None if self.worst_contributors is None else len(self.worst_contributors)
 
     @property
     def epsilon(self) -> float | None:

@@ -114,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return problems
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns the option to change when a party is exposed: always, or only after `dropouts`.
+        """Returns the option to change when a party is exposed: always, or only in the worst case (`dropouts`).
 
         By default it returns None: no single option is known to help.
         """
@@ -162,6 +162,11 @@ class Terms:
     def selective(self) -> bool:
         """Whether the protocol treats entries of a vector differently. Audits then analyse many entries, not one."""
         return False
+
+    @property
+    def covering(self) -> "Terms":
+        """Terms under which every coalition learns at least as much. Audits run them instead, if they are simpler."""
+        return self
 
     @property
     def selection(self) -> EntrySelection | None:
@@ -269,6 +274,15 @@ class Terms:
 
         They leave the smallest sum with the coalition in it that has at least `others` other contributors. The result
         is None if no dropouts make a sum smaller, or if they end the round.
+        """
+        del coalition, others
+        return None
+
+    def prescribe_sample(self, coalition: Collection[Party], others: int) -> "Terms | None":
+        """Returns terms under which a server samples the worst contributors for privacy. Only audits use them.
+
+        As many contributors as possible are in the coalition, and at least `others` are not. The result is None if the
+        server samples no contributors, or if `worst_dropouts` can enforce any sample.
         """
         del coalition, others
         return None
@@ -425,7 +439,8 @@ class Protocol:
                 problems.append(f"{self.name} has no option {name!r}; {more}")
                 continue
             try:
-                read = readers.get(name, _as_it_is)(normalize_value(value))
+                read = normalize_value(value)
+                read = readers[name](read) if name in readers else read
                 given[name] = convert_value(read, fields[name])
             except ConfigError as error:
                 problems += error.problems
@@ -503,7 +518,3 @@ class Unset(ConfigError):
     def __init__(self, problems: Sequence[str], settings: Settings) -> None:
         super().__init__(problems)
         self.settings = settings
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

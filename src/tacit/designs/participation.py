@@ -37,7 +37,11 @@ class Everyone(Participation, frozen=True, tag="everyone"):
 
     def problems(self, users: int) -> list[str]:
         """Returns a problem if there are fewer than 2 users."""
-        return [] if users >= 2 else [f"there must be at least 2 users to hide among, not {users}"]
+        return (
+            []
+            if users >= 2
+            else [f"at least 2 parties are needed, so that they can hide among each other, not {users}"]
+        )
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns all users that are present, if there are at least two."""
@@ -86,6 +90,15 @@ class Sampled(Participation, frozen=True, tag="sampled"):
         del threshold
         return self.exactly
 
+    def prescribe_worst(self, members: Sequence[int], others: int, users: int) -> "Prescribed":
+        """Returns the policy with the worst sample for privacy: as many members of a coalition as leave `others`
+        more."""
+        rest = [user for user in range(users) if user not in members]
+        order = [*members[: max(0, self.exactly - others)], *rest[:others], *members, *rest]
+        asked = list(dict.fromkeys(order))[: self.most(users)]
+        summed = asked[: self.exactly]
+        return Prescribed(self.exactly, self.of, asked=tuple(asked), summed=tuple(summed))
+
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns E₀ of the present users at random, or all of them if they are fewer than E₀ and at least E."""
         here = sorted(set(present))
@@ -99,6 +112,25 @@ class Sampled(Participation, frozen=True, tag="sampled"):
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether there are exactly E users."""
         return super().allows(chosen) and len(chosen) == self.exactly
+
+
+class Prescribed(Sampled, frozen=True, tag="prescribed"):
+    """Sampling with a given result. Audits use it for the worst sample. Settings cannot contain it."""
+
+    asked: tuple[int, ...] = ()
+    """The users to ask, E₀ of them."""
+    summed: tuple[int, ...] = ()
+    """The users to sum, E of those."""
+
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns the given users to ask, if all of them are present."""
+        del counts, entropy
+        return sorted(self.asked) if set(self.asked) <= set(present) else []
+
+    def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+        """Returns the given users to sum, if all of them delivered."""
+        del entropy
+        return self._if_allowed(sorted(self.summed)) if set(self.summed) <= set(delivered) else []
 
 
 class Random(Participation, frozen=True, tag="random"):

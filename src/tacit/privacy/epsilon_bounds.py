@@ -59,6 +59,8 @@ class BoundKind(StrEnum):
     """The exact ε of Gaussian noise, plus a bound on the difference to sums of discrete noise."""
     NOTHING_SEEN = "nothing_seen"
     """The adversary sees nothing that depends on the data, so ε is 0."""
+    UNBOUNDED = "unbounded"
+    """Somebody learns a vector that has no noise, so no ε is proved."""
 
 
 class EpsilonBound(NamedTuple):

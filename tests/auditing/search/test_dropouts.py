@@ -73,6 +73,51 @@ def test_a_report_says_what_happens_at_worst():
     assert (none.at_worst, none.fewest) == ((), None), "nobody may be missing"
 
 
+# --- the worst sample ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"sampled": 3}, {"sampled": 3, "oversampled": 12, "threshold": 12}])
+@pytest.mark.parametrize("server", [[], ["server"]])
+def test_the_worst_sample_is_analysed_and_not_only_those_of_some_seeds(options, server):
+    members = [*server, "p20", "p7"]
+    report = tacit.audit("secagg", parties=30, coalition=members, **options)
+    assert (report.exposed, report.exposing_seeds) == ({}, ()), "none of eight seeds samples both"
+    assert (report.verdict, report.at_worst) == (Verdict.EXPOSED_IN_WORST_CASE, ("p0",))
+    assert (report.worst_contributors, report.worst_sample, report.fewest) == (("p0", "p7", "p20"), True, 3)
+    text = render_summary(summarize_reports([report], Question("secagg", 30, options)))
+    assert "If the server samples p0, p7 and p20, " in text.verdict
+
+
+def test_a_sample_that_exposes_somebody_is_refused_by_name():
+    with pytest.raises(tacit.LeakRefused, match="if the server samples p0, p1 and p2; try: use a larger sampled"):
+        tacit.aggregate(vectors(30), "secagg", adversary=2, sampled=3)
+    assert tacit.aggregate(vectors(30), "secagg", adversary=2, sampled=4).average
+
+
+def test_a_sample_of_more_members_than_it_has_places_leaves_one_for_a_victim():
+    report = tacit.audit("secagg", parties=12, coalition=["p0", "p1", "p2", "p3"], sampled=3, threshold=9)
+    assert (report.at_worst, report.fewest) == (("p4",), 3)
+    alone = tacit.audit("secagg", parties=12, coalition=["p0"], sampled=3)
+    assert (alone.at_worst, alone.worst_contributors) == ((), ("p0", "p1", "p2"))
+
+
+def test_no_more_batches_are_lost_than_the_threshold_allows():
+    """Of five batches of two, with threshold 7 of 10, three can be lost."""
+    report = tacit.audit("secagg", parties=10, coalition=["p0"], participation=Batches(10, 2), norm=1.0, noise=1.0)
+    assert (report.at_worst, report.fewest) == ((), 4)
+    assert report.epsilon_at_worst > report.epsilon, "the noise of four counts, and not that of ten"
+
+
+def test_a_worst_case_in_which_the_round_ends_early_counts_only_with_an_argument():
+    """In a sparse graph, users refuse the dropouts that are tried, and others may be accepted."""
+    options = {"neighbours": 8, "norm": 1.0, "noise": 1.0}
+    covered = tacit.audit("secagg", parties=30, coalition=["server", "p0"], **options)
+    assert (covered.at_worst, covered.fewest, covered.coverage.worst_case) == ((), None, True)
+    assert covered.epsilon_at_worst > covered.epsilon, "a sum may have 21 contributors"
+    unknown = tacit.audit("secagg", parties=30, coalition=["server", *(f"p{i}" for i in range(7))], **options)
+    assert (unknown.at_worst, unknown.coverage.worst_case) == (None, False)
+
+
 def test_what_there_was_no_time_for_is_not_called_safe():
     reports = tacit.audit("cesar", parties=12, coalition_size=2)
     assert len(reports) == 66

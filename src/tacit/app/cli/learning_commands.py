@@ -31,6 +31,7 @@ from tacit.lab.papers.reproduction import Scale
 from tacit.learn.scenario import Scenario, locate_problems
 from tacit.learn.scenario_check import load_scenario
 from tacit.learn.training.metrics import Metrics
+from tacit.learn.training.stop_request import StopAsked, StopRequest
 from tacit.learn.training.train import Run
 from tacit.learn.training.train import train as train_scenario
 from tacit.privacy import People
@@ -160,27 +161,18 @@ def _write_node_command(scenario: str, me: str, given: Mapping[str, str | None])
     return " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
 
 
-class _SoftStop:
-    """Request of the service manager to stop: the present round finishes first. A second request stops at once."""
+def _stop_on_signal() -> StopRequest:
+    """Returns a request that SIGTERM makes. A second SIGTERM stops at once, in the middle of a round too."""
+    stop = StopRequest()
 
-    def __init__(self) -> None:
-        self.asked = False
-        with suppress(ValueError):  # only the main thread of a program gets signals
-            signal.signal(signal.SIGTERM, self._take)
-
-    def _take(self, number: int, frame: object) -> None:
+    def take(number: int, frame: object) -> None:
         del number, frame
-        self.asked = True
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stop.ask()
 
-    def end_round(self, metrics: Metrics) -> None:
-        """Ends the program if it was asked to stop; the round is on disk."""
-        if self.asked:
-            raise _StoppedSoftly(metrics.round)
-
-
-class _StoppedSoftly(Exception):
-    """A training party stops after a round because it was asked to."""
+    with suppress(ValueError):  # only the main thread of a program gets signals
+        signal.signal(signal.SIGTERM, take)
+    return stop
 
 
 Journal = Annotated[
@@ -245,13 +237,11 @@ def node(
     if "@" not in (proxy or ""):  # or it has a password
         given["proxy"] = proxy
     again = _write_node_command(scenario, me, given)
-    stop = _SoftStop()
     with going_on_by(again), show_progress(counted=True, waits=True) as told:
         told("waiting for the others", 0, wanted.rounds)
 
         def over(ended: Metrics) -> None:
             told.round(ended, wanted.rounds, 1)
-            stop.end_round(ended)
 
         try:
             done = take_part(
@@ -267,8 +257,9 @@ def node(
                 people=people,
                 on_round=over,
                 progress=told,
+                stop=_stop_on_signal(),
             )
-        except _StoppedSoftly as stopped:
+        except StopAsked as stopped:
             typer.echo(f"stopped after round {stopped}; to go on, run: {again}", err=True)
             return
     tables.show_result(

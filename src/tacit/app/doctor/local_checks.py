@@ -19,10 +19,11 @@ from tacit.core.suite import Party
 from tacit.core.version import RELEASE
 from tacit.crypto.tls_anchor import TlsProof
 from tacit.net.membership.identity import Credentials
+from tacit.net.membership.rendezvous import WIRE_VERSION
+from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
 from tacit.net.membership.tls_sources import open_tls_source
 from tacit.net.transport.listen_addresses import WILDCARDS, find_listen_addresses
-from tacit.runtime.agreement import VERSION
 from tacit.runtime.atomic_files import check_folder as check_owner_of_folder
 
 LEAST_FREE = 1 << 30
@@ -41,11 +42,11 @@ def check_roster(roster: RosterFile, path: Path) -> CheckResult:
 
 
 def check_version() -> CheckResult:
-    """Says which release runs, and whether it can talk to peers."""
-    text = f"tacit {RELEASE} (messages of version {VERSION}), Python {platform.python_version()}"
+    """Says which release runs, and whether it can connect to peers."""
+    text = f"tacit {RELEASE} (wire version {WIRE_VERSION}), Python {platform.python_version()}"
     if find_spec("grpc") is None:
         return CheckResult("version", Level.FAILED, f"{text}: grpc is not installed", "pip install 'tacit[grpc]'")
-    return CheckResult("version", Level.OK, f"{text}; the first hello compares it with the peers' version")
+    return CheckResult("version", Level.OK, text)
 
 
 def check_identity(roster: RosterFile, me: Party, path: Path) -> tuple[Credentials | None, list[CheckResult]]:
@@ -73,6 +74,22 @@ def check_certificate(mine: Credentials, lifetime: float) -> list[CheckResult]:
         return CheckResult.failure("certificate", ConfigError(problem))
     how = "issues its TLS certificates itself" if mine.proof is TlsProof.ISSUED else f"has one for {mine.tls_name}"
     return [CheckResult("certificate", Level.OK, f"{mine.name} {how}")]
+
+
+def check_revision(roster: RosterFile, me: Party, mine: Credentials | None, folder: Path) -> list[CheckResult]:
+    """Checks that the roster is not older than the revision that the party accepted, and that it is signed."""
+    if mine is None:
+        return []
+    try:
+        newer = RevisionGuard(folder, me).check(roster, mine)
+    except ConfigError as error:
+        return CheckResult.failure("revision", error)
+    if not roster.required_signatures:
+        text = f"revision {roster.revision}; the roster names no quorum, so nobody has to sign it"
+    else:
+        state = "which the party accepts when it starts" if newer else "which the party accepted"
+        text = f"revision {roster.revision}, {state}"
+    return [CheckResult("revision", Level.OK, text)]
 
 
 # --- the state folder ----------------------------------------------------------------------------------------------

@@ -114,6 +114,8 @@ def describe_report(report: Report) -> dict[str, Any]:
         "delta": report.delta,
         "at_worst": report.at_worst,
         "fewest": report.fewest,
+        "worst_contributors": report.worst_contributors,
+        "worst_sample": report.worst_sample,
         "safe_rounds": report.safe_rounds,
         "smallest_group": report.smallest_group,
         "heard": [

@@ -74,24 +74,29 @@ NOTES: Sentences = {
 }
 
 
-def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
+def render_refusal(
+    report: Report, settings: Settings, missing: Sequence[Party] = (), sample: Sequence[Party] = ()
+) -> str:
     """Returns why settings are refused, and what to change.
 
     Args:
         report: The report that shows the exposure.
         settings: The refused settings.
         missing: The parties that drop out in the worst case, if the exposure needs that.
+        sample: The contributors that the server samples in the worst case, if the exposure needs that.
     """
     if len(report.parties) == 2:
         return "the average of two parties shows each the other's vector; try: add a party"
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
-    cure = _describe_cure(settings.remedy(dropouts=bool(missing)))
+    cure = _describe_cure(settings.remedy(dropouts=bool(missing or sample)))
     if report.sparse is not None and report.victims:
         whose += f", {describe_entries(report.sparse)}"
     when = ""
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+    if sample:
+        when = f" if the server samples {join_names(sample)}"
     known = f" once it knows {join_names(report.known_draws)}" if report.known_draws else ""
     return f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{known}{when}; try: {cure}"
 

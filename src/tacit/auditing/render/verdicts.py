@@ -119,7 +119,7 @@ def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
     if verdict.leaks:
         worst = next(report for report in reports if report.at_worst)
         return (
-            f"If dropouts leave only {worst.fewest} contributors, {name_coalition(worst.coalition)} can recover "
+            f"If {describe_worst_case(worst)}, {name_coalition(worst.coalition)} can recover "
             f"{_name_victims(worst, worst.at_worst or ())}. No exposure found otherwise."
         )
     below = " below" if assumptions_follow else " of the audit"
@@ -243,12 +243,20 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
     return f"the vectors of {named}{some}"
 
 
+def describe_worst_case(report: Report) -> str:
+    """Returns what happens in the worst case of dropouts and samples, as a condition."""
+    contributors = report.worst_contributors or ()
+    if report.worst_sample:
+        return f"the server samples {join_names(contributors)}"
+    return f"dropouts leave only {len(contributors)} contributors"
+
+
 def summarize_exposure(reports: Sequence[Report]) -> str:
     """Returns in a few words how many parties the worst coalition exposes, and who is in it, for the worst seed."""
     worst = max(reports, key=lambda report: len(report.worst.victims))
     if not worst.worst.victims:
         late = next((report for report in reports if report.at_worst), None)
-        return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
+        return "nobody" if late is None else f"nobody, unless {describe_worst_case(late)}"
     others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
     some = "" if worst.sparse is None else f" in {describe_entries(worst.sparse)}"
     return f"{len(worst.worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"

@@ -189,7 +189,7 @@ def plan(
         most = "1" if parties == 3 else f"1 to {parties - 2}"
         problems.append(
             f"coalition_size must be {most} of {parties} parties, not {coalition_size}: two others must be left, who "
-            f"hide among each other"
+            f"hide among each other; try: use a smaller coalition_size, or more parties"
         )
     if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= float(dropout) <= 1:
         problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
@@ -296,15 +296,15 @@ def _audit_proposal(
     company = len(terms.parties)
     for place, kind in enumerate(kinds, start=1):
         report_step(f"analysing the worst case of coalition {place} of {len(kinds)}")
-        in_time = worst_case.in_time(kind.coalition)
-        known = worst_case.knowledge(kind.coalition) if in_time else None
+        covered = worst_case.is_covered(kind.coalition)
+        known = worst_case.knowledge(kind.coalition) if covered else None
         if known is not None:
             fewest.append(len(known.run.contributors[0]))
             if known.victims:
                 leaking.add(kind)
         if company > 1:
-            # Without time for the worst case, it is only certain that each party adds its own noise.
-            group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
+            # Where the worst case is unknown, it is only certain that each party adds its own noise.
+            group = (known or still.run.knowledge(kind.coalition, 1)).group if covered else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     coverage = PlanCoverage(
         sample.covered, sample.coalitions, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
@@ -315,7 +315,7 @@ def _audit_proposal(
     # If participation is sampled, only a few seeds were tried, so only an argument makes the verdict hold. The same is
     # true if there was no time for the worst case of every coalition.
     everything = (
-        coverage.everything and not still.scope.sampled and all(worst_case.in_time(kind.coalition) for kind in kinds)
+        coverage.everything and not still.scope.sampled and all(worst_case.is_covered(kind.coalition) for kind in kinds)
     )
     if not everything and not leaking:
         argument = "" if changing else _find_argument(protocol, terms, asked, "static", dropout)

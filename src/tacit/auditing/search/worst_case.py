@@ -1,16 +1,19 @@
-"""Worst case of dropouts: what a coalition learns if the fewest contributors remain that the settings allow.
+"""Worst case of dropouts and samples: what a coalition learns from the smallest sum that the settings allow.
 
 A sum of many vectors hides each of them. A sum of few does not, because colluding members can subtract their own. So
-settings are judged by the smallest sum that they allow, and not by a round without dropouts.
+settings are judged by the smallest sum that they allow, and not by a round without dropouts. If the server samples
+contributors, the coalition is in the sample: any sample may occur, and a malicious server can choose it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
+from tacit.auditing.proofs import arguments_for
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.progress import report_step
@@ -30,8 +33,10 @@ class WorstCase:
         # For protocols that are not shipped, a dropout is tried whatever their terms say, and so is the round after it.
         self._foreign = not is_shipped(scope.protocol)
         rounds, entries = (2, scope.entries) if self._foreign else (1, 1)
+        if not self._foreign and scope.protocol.choice is None and not scope.terms.rounds_alike:
+            rounds = min(scope.rounds, scope.terms.period)  # The worst round may be a later one of a public schedule.
         # Over two rounds with static models, the difference of two sums is the vector of a party that drops out of one.
-        drift: Drift = "free" if self._foreign else "static"
+        drift: Drift = "free" if rounds > 1 else "static"
         plain = replace(scope, vectors=None, noise=0.0, drift=drift)
         self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
         # At an entry that every remaining party selects, as few parties share it as the settings allow.
@@ -39,17 +44,29 @@ class WorstCase:
         terms = scope.terms.prescribe([everybody]) if scope.terms.selective and not scope.stand_ins else None
         if terms is not None:
             self._scope = replace(self._scope, terms=terms)
-        self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
+        self._runs: dict[tuple[Any, ...], SymbolicRun] = {}
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # If places do not matter, or only by sampling, the coalition of the first parties represents all, with one run.
         policy = scope.terms.participation
         same = policy is not None and policy.interchangeable
         self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (same or scope.terms.ties() == ())
 
-    def in_time(self, coalition: Sequence[Party]) -> bool:
-        """Says whether there is time to analyse the worst case of this coalition."""
-        key = self._faults(coalition, 1)
-        return key is None or key in self._runs or len(self._runs) < MOST_RUNS
+    def is_covered(self, coalition: Sequence[Party]) -> bool:
+        """Says whether the worst case of this coalition is known: there was time to run it, or an argument covers it.
+
+        In a sparse graph, users may refuse the dropouts that were tried, and accept others. A round that ends early is
+        therefore no evidence.
+        """
+        case = self._case(coalition, 1)
+        if case is None:
+            return True
+        if case[0] not in self._runs and len(self._runs) >= MOST_RUNS:
+            return False
+        run = self.run(coalition)
+        if self._foreign or run is None or run.aborted is None:
+            return True
+        scope = self._scope
+        return any(each.dropouts for each in arguments_for(scope.protocol, scope.terms, len(coalition), drift="free"))
 
     def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
         """Returns the coalition that represents this one."""
@@ -61,6 +78,19 @@ class WorstCase:
     def victims(self, coalition: Sequence[Party], known: Knowledge) -> tuple[Party, ...]:
         """Returns the parties that a coalition exposes, derived from the victims of the coalition that represents
         it."""
+        return self._rename(coalition, known.victims)
+
+    def contributors(self, coalition: Sequence[Party], known: Knowledge) -> tuple[Party, ...]:
+        """Returns the contributors to the sum of a worst case; without a sum, the parties that remain."""
+        absent = {fault.party for fault in known.run.scope.faults}
+        return self._rename(coalition, known.run.contributors[0] or [p for p in self._scope.parties if p not in absent])
+
+    def is_sample(self, known: Knowledge) -> bool:
+        """Says whether a worst case is a sample of contributors, and not dropouts."""
+        return known.run.scope.terms is not self._scope.terms
+
+    def _rename(self, coalition: Sequence[Party], found: Iterable[Party]) -> tuple[Party, ...]:
+        """Returns parties of this coalition's worst case, derived from those of the coalition that represents it."""
         parties = self._scope.parties
 
         def order_parties(members: Sequence[Party]) -> list[Party]:
@@ -68,16 +98,27 @@ class WorstCase:
             return [*own, *(party for party in parties if party not in own)]
 
         names = dict(zip(order_parties(self.members(coalition)), order_parties(coalition), strict=True))
-        found = {names[victim] for victim in known.victims}
-        return tuple(party for party in parties if party in found)
+        renamed = {names[party] for party in found}
+        return tuple(party for party in parties if party in renamed)
 
     def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
         """Returns the run of a round with the fewest contributors besides a coalition; None if rounds do not get
         smaller."""
-        key = self._faults(coalition, others)
-        if key is not None and key not in self._runs:
-            self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
-        return None if key is None else self._runs[key]
+        case = self._case(coalition, others)
+        if case is None:
+            return None
+        key, scope = case
+        if key not in self._runs:
+            self._runs[key] = SymbolicRun(scope)
+        return self._runs[key]
+
+    def _case(self, coalition: Sequence[Party], others: int) -> tuple[tuple[Any, ...], Scope] | None:
+        """Returns the scope of a worst case and a key that identifies it; None if no sum is smaller than others."""
+        users = tuple(party for party in self.members(coalition) if party in self._scope.parties)
+        if (terms := self._scope.terms.prescribe_sample(users, others)) is not None:
+            return (users, others), replace(self._scope, terms=terms)
+        faults = self._faults(coalition, others)
+        return None if faults is None else (faults, replace(self._scope, faults=faults))
 
     def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
         """Returns the faults that leave only these contributors."""
@@ -104,10 +145,6 @@ class WorstCase:
             self._last = run, members, known
         # If the terms name no dropouts, the single dropout that was tried is not the worst case, so a safe result says
         # little.
-        named = self._scope.terms.worst_dropouts(members, others) is not None
+        terms = self._scope.terms
+        named = (terms.prescribe_sample(members, others) or terms.worst_dropouts(members, others)) is not None
         return self._last[2] if named or self._last[2].victims else None
-
-    def fewest(self, known: Knowledge) -> int:
-        """Returns the number of contributors to the sum of a worst case; without a sum, the number of remaining
-        parties."""
-        return len(known.run.contributors[0]) or len(self._scope.parties) - len(known.run.scope.faults)

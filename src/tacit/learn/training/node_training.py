@@ -7,7 +7,7 @@ which is reported.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -49,8 +49,10 @@ from tacit.learn.privacy.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.federation_check import check_scenario
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
+from tacit.learn.training.stop_request import StopRequest
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
@@ -96,6 +98,8 @@ class Learner:
     """Number of the round whose average the model contains."""
     stopped: str = ""
     """Reason why training stopped before its last round; empty if it did not."""
+    stop: StopRequest = field(default_factory=StopRequest)
+    """Request to stop, which a round in progress precedes."""
 
     @property
     def model(self) -> NDArray[np.float32]:
@@ -109,6 +113,7 @@ class Learner:
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         self._catch_up()
         while self.peer.rounds < self.scenario.rounds or self.peer.resuming:
+            self.stop.check()
             try:
                 metrics = self._run_round()
             except BudgetSpent as spent:
@@ -140,7 +145,8 @@ class Learner:
                 # Payments are not identified by the round's number, because numbers may restart in a new session. Each
                 # round is paid for.
                 self.ledger.spend(peer.name, self.spent)
-            loss = float(self.cohort.work([0], number)[0])
+            with self.stop.interruptible():
+                loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
                 raise ConfigError(f"the loss is not finite in round {number}; try: use a smaller rate")
         brought = self.model - before if self.changes else self.model
@@ -148,6 +154,7 @@ class Learner:
             outcome = peer.average(brought, self.weight, changes=self.changes)
         except TacitError as error:
             if peer.rounds < number:
+                self.stop.check()
                 raise  # Nothing was begun.
             return self._record_failure(before, loss, error)
         if self.changes:
@@ -276,6 +283,7 @@ def take_part(
     progress: Progress = ignore_progress,
     ledger: str | Path | None = None,
     people: People | None = None,
+    stop: StopRequest | None = None,
 ) -> Run:
     """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
@@ -294,43 +302,36 @@ def take_part(
         progress: Receives the progress of downloads.
         ledger: Ledger file of the data. Default: in the folder of the data; for public data, in that of the run.
         people: If the data changed, whether they are of the "same" people, or of "new" people only.
+        stop: Lets another part of the program ask the party to stop.
 
     Returns:
         The finished run of this party.
 
     Raises:
         ConfigError: If scenario and federation do not fit.
+        StopAsked: If the party was asked to stop.
     """
+    stop = stop or StopRequest()
     roster, beside = RosterFile.load(federation), Path(federation).with_name(f"{file_stem(me)}.run")
     place = beside if folder is None else Path(folder)
-    if me not in roster.names:
-        raise ConfigError(f"{me} is not a party of {roster.federation}; the parties are {', '.join(roster.names)}")
-    if problems := _differences(scenario, roster):
-        raise ConfigError(problems)
-    loaded = data or load_data(scenario.data, scenario.seed, progress, me)
+    check_scenario(scenario, roster, me)
+    with stop.interruptible():
+        loaded = data or load_data(scenario.data, scenario.seed, progress, me)
     part = _choose_own_samples(loaded, scenario, roster, me)
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
     private = _plan_privacy(scenario, roster, built.parameters, len(part))
-    cohort = Cohort(
-        built,
-        loaded,
-        [part],
-        scenario.local if private is None else private.local,
-        scenario.seed,
-        # The key is drawn anew after each restart: what was sent is on disk, and nothing else needs the noise again.
-        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
-        first=roster.names.index(me),
-    )
-    cohort.start()
+    cohort = _build_cohort(scenario, built, loaded, part, private, roster.names.index(me))
     own_data = data is not None and private is not None
     with _private_folder(place):
         paid_at = choose_node_ledger(scenario, place, me, ledger, people, loaded, own_data=own_data)
         book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
         with join(federation, me, identity=identity, folder=journal, metrics=metrics, proxy=proxy) as peer:
+            stop.follow(peer)
             weight = float(len(part)) if scenario.weights == "samples" else 1.0
             changes = _brings_changes(roster, private)
             learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
+            learner.stop = stop
             learner.resume()
             history = _run_and_record(learner, on_round)
             _check_history(learner, history, me)
@@ -339,6 +340,24 @@ def take_part(
             run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
             run.write_model()
     return run
+
+
+def _build_cohort(
+    scenario: Scenario, built: Any, data: Dataset, part: Indices, private: NoisePlan | None, place: int
+) -> Cohort:
+    """Returns the one model to train, ready for its first round, of the party at a place in the roster."""
+    cohort = Cohort(
+        built,
+        data,
+        [part],
+        scenario.local if private is None else private.local,
+        scenario.seed,
+        # The key is drawn anew after each restart: what was sent is on disk, and nothing else needs the noise again.
+        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
+        first=place,
+    )
+    cohort.start()
+    return cohort
 
 
 def _check_history(learner: Learner, history: list[Metrics], me: Party) -> None:
@@ -408,35 +427,6 @@ def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Me
             if on_round is not None:
                 on_round(metrics)
     return history
-
-
-def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
-    """Returns the settings of a scenario that differ from the federation's, or that are for simulations only."""
-    name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
-    wrong = []
-    if name != roster.protocol:
-        wrong.append(f'the federation averages by {roster.protocol}; try: write protocol = "{roster.protocol}"')
-    wrong += [
-        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; try: leave it out of the scenario"
-        for option, value in scenario.protocol.items()
-        if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
-    ]
-    wrong += [
-        f"{option} in the roster is for models that are brought as they are; a scenario averages all floats of its own"
-        for option in ("include", "exclude")
-        if option in roster.settings
-    ]
-    if scenario.faults or scenario.dropout:
-        wrong.append(
-            "faults and dropout are for simulations; try: leave them out, between machines they come by themselves"
-        )
-    if scenario.workers > 1:
-        wrong.append("workers are for simulations of many parties; try: leave them out")
-    if scenario.data.folder is None and scenario.data.parties != len(roster.names):
-        wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
-    if scenario.privacy is not None and scenario.privacy.noise == "central":
-        wrong.append('between machines the server adds no noise; try: use noise = "distributed" or "local"')
-    return wrong
 
 
 def _choose_own_samples(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:

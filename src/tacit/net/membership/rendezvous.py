@@ -15,19 +15,24 @@ import msgspec
 
 from tacit.core.errors import ConfigError, Drop, ErrorText, JournalError, PeerFault, TacitError, TransportError
 from tacit.core.suite import SERVER, Party
-from tacit.runtime.agreement import VERSION, Agreement, first_difference
+from tacit.core.version import RELEASE
+from tacit.runtime.agreement import Agreement, first_difference
 from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
 
 MAX_AGREEMENT_BYTES = 1 << 15
 """Most bytes of an agreement in a hello."""
+WIRE_VERSION = 5
+"""Version of everything that nodes send. It rises when nodes of the release before could not take part any longer."""
+WIRE_RELEASES: Mapping[int, str] = {4: " (Tacit 0.2)"}
+"""Releases of other versions, where they are known."""
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The progress of a party, which it sends to its peers."""
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The progress of a party, which it sends to its peers. Later releases may add fields at its end."""
 
     party: Party
     version: int
-    """Version of all message formats. It has this position in every release."""
+    """The wire version. It has this position in every release."""
     incarnation: bytes
     """Identifier of the party's journal. With another journal, the party's earlier messages are unknown."""
     session: bytes = b""
@@ -45,6 +50,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """Incarnation with which the party first saw the receiver in this session; empty if it has not seen it."""
     told: bytes = b""
     """The party's agreement as JSON; empty if it is too long."""
+    release: str = ""
+    """The party's release of Tacit."""
+    revision: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The revision of the party's roster."""
 
 
 class Rendezvous:
@@ -56,7 +65,7 @@ class Rendezvous:
         peers: Sequence[Party],
         seen: Callable[[bytes, Party, bytes], bytes],
         ours: bytes,
-        awaits_revisions: bool = False,
+        revision: int = 0,
     ) -> None:
         """Starts without hellos.
 
@@ -65,13 +74,14 @@ class Rendezvous:
             peers: Its peers.
             seen: Returns the incarnation under which a peer was first seen in a session.
             ours: The incarnation of our own journal.
-            awaits_revisions: Whether to wait for peers with another session, because rosters are taken over while
-                nodes run, and by each at another moment.
+            revision: The revision of our roster.
         """
-        self._awaits_revisions = awaits_revisions
+        self.awaits_revisions = False
+        """Whether to wait for peers with another revision of the roster, because each takes it over at its own time."""
         self._apart: set[Party] = set()
-        """Peers in another session of the federation, which may follow, or be ahead."""
+        """Peers with another revision, for which we wait."""
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
+        self._revision = revision
         self.needed = 0
         """Number of peers that have to confirm our journal before we begin; 0 after the first round of a session."""
         self.known: dict[Party, bytes] = {}
@@ -118,11 +128,11 @@ class Rendezvous:
         """Returns our hello to a peer."""
         agreement = self._agreement
         if agreement is None:
-            return Hello(self.me, VERSION, self._ours, left=left)
+            return Hello(self.me, WIRE_VERSION, self._ours, left=left, release=RELEASE, revision=self._revision)
         told = msgspec.json.encode(agreement.described)
         return Hello(
             self.me,
-            VERSION,
+            WIRE_VERSION,
             self._ours,
             agreement.session,
             agreement.entries,
@@ -132,6 +142,8 @@ class Rendezvous:
             left,
             self.known.get(to, b""),
             told if len(told) <= MAX_AGREEMENT_BYTES else b"",
+            RELEASE,
+            self._revision,
         )
 
     def sit(self, agreement: Agreement, needed: int = 0) -> None:
@@ -155,11 +167,11 @@ class Rendezvous:
             return
         session = self._agreement.session
         if hello.session != session:
-            ours, theirs = self._agreement.described, _read_agreement(hello)
-            if theirs is not None and (words := first_difference(ours, theirs, sender)) is not None:
-                self.disagreements[sender] = ConfigError(words)
-                if self._awaits_revisions and theirs.get("nonce") != ours["nonce"]:
-                    self._apart.add(sender)
+            older = _compare_revisions(self.me, self._revision, hello, starts_again=not self.awaits_revisions)
+            if (difference := older or _find_difference(self._agreement, sender, hello)) is not None:
+                self.disagreements[sender] = difference
+            if older is not None and self.awaits_revisions:
+                self._apart.add(sender)
             return
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
@@ -170,9 +182,11 @@ class Rendezvous:
         """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
         self._apart.discard(sender)
+        theirs = f"version {version}{WIRE_RELEASES.get(version, '')}"
+        older = sender if version < WIRE_VERSION else self.me
         self.disagreements[sender] = ConfigError(
-            f"{sender} uses version {version} of the wire format, and {self.me} version {VERSION}; try: "
-            f"have both run the same release of Tacit"
+            f"{sender} uses {theirs} of the wire format, and {self.me} version {WIRE_VERSION}; try: "
+            f"install a newer release of Tacit at {older}"
         )
 
     @property
@@ -284,9 +298,22 @@ class Rendezvous:
         return 0 if self._agreement is None else self._agreement.terms.fewest_present
 
 
-def _read_agreement(hello: Hello) -> dict[str, Any] | None:
-    """Returns the agreement in a hello; None if there is none."""
+def _compare_revisions(me: Party, revision: int, hello: Hello, *, starts_again: bool) -> TacitError | None:
+    """Returns the error for a peer that has another revision of the roster; None if it has the same, or none."""
+    if not revision or not hello.revision or revision == hello.revision:
+        return None
+    older = me if revision < hello.revision else hello.party
+    return ConfigError(
+        f"{hello.party} has revision {hello.revision} of federation.toml, and {me} revision {revision}; try: have "
+        f"{older} take the newest one{', and start it again' if starts_again else ''}"
+    )
+
+
+def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
+    """Returns the first difference to a peer's agreement; None if there is none, or if the hello has no agreement."""
     try:
-        return msgspec.json.decode(hello.told, type=dict[str, Any])
+        theirs = msgspec.json.decode(hello.told, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    words = first_difference(agreement.described, theirs, sender)
+    return None if words is None else ConfigError(words)

@@ -414,8 +414,8 @@ def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
             what = "a certificate of another issuer, or with another name, than federation.toml has"
         return f"{where} shows {what}; try: have both take the newest one"
     if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
-        clock = "" if peer.proof is TlsProof.PINNED else " or another clock, or refuses our certificate in its log"
-        return f"{where} closed the connection; try: ask whether it was stopped, or has an older federation.toml{clock}"
+        clock = "" if peer.proof is TlsProof.PINNED else ", and compare the clocks: its log has the reason"
+        return f"{where} closed the connection; try: start it if it was stopped, or give it the newest roster{clock}"
     if "Name or service not known" in details or "DNS" in details:
         return f"there is no host of the name in {peer.address}; try: correct the address of {peer.name}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

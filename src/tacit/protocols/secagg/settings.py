@@ -16,7 +16,7 @@ from tacit.core.link import Link
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, SecureSum
 from tacit.core.suite import Parties, Party, Ring, Secret, Suite, Vector
 from tacit.designs.circle import Circle, two_thirds
-from tacit.protocols.secagg.proofs import arguments_of
+from tacit.protocols.secagg.proofs import arguments_of, masks_hold
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import BACK, CountingState, StarSettings, StarTerms
 
@@ -139,7 +139,7 @@ class SecAggTerms(StarTerms):
         if least < most or self.settings.degree is not None:
             return BACK
         enough = next(n for n in range(most + 1, 2 * most + 4) if two_thirds(n) < n)
-        return f"{BACK}, or add parties: of {enough}, {enough - two_thirds(enough)} may drop out by default"
+        return f"{BACK}, or add parties: with {enough}, {enough - two_thirds(enough)} may be missing from a round"
 
     @property
     def rule(self) -> str:
@@ -170,6 +170,14 @@ class SecAggTerms(StarTerms):
         """Sums of at least `smallest_sum`, if the server colludes with no more users than the threshold allows."""
         colluders = max(0, 2 * self.threshold - self.policy.most(len(self.parties)) - 1)
         return SecureSum(self.smallest_sum, None if self.sparse else colluders)
+
+    def fewest_contributors(self, coalition: Collection[Party]) -> int | None:
+        """Returns the fewest honest users in a sum, in a sparse graph; None in a complete one, where audits count
+        them."""
+        if not self.sparse:
+            return None
+        users = sum(party in coalition for party in self.parties)
+        return max(1, self.smallest_sum - users) if masks_hold(self, users, dropouts=True) else 1
 
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields the privacy arguments about the server and its users."""

@@ -1,9 +1,9 @@
 """Protocols with a central server: participation, selection of contributors, and announcement of the sum."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -76,8 +76,8 @@ class StarSettings(Settings, frozen=True, kw_only=True):
         return problems + self.policy.problems(len(parties))
 
     def remedy(self, *, dropouts: bool) -> Remedy | None:
-        """Returns the threshold, if dropouts make sums too small."""
-        return Remedy("threshold") if dropouts else None
+        """Returns what determines the smallest sum: the number of sampled clients, or the threshold."""
+        return Remedy("threshold" if self.sampled is None else "sampled") if dropouts else None
 
 
 class Sets:
@@ -189,15 +189,26 @@ class StarTerms(Terms):
         self, coalition: Collection[Party], others: int
     ) -> tuple[Collection[Party], Collection[Party]] | None:
         """Returns the clients that are absent, and those that drop out later, so that the smallest sum remains."""
-        n = len(self.parties)
-        members = [place for place, party in enumerate(self.parties) if party in coalition]
+        n, members = len(self.parties), self._places(coalition)
         asked = self.policy.worst_order(members, n)[: self.policy.most(n)]
         summed = asked[: max(self.smallest_sum, len(members) + others)]
-        if len(summed) == n:
-            return None
         # If one member of a batch is missing, the whole batch is left out, but its other members count as present.
-        late = {self.policy.batch(place)[-1] for place in asked if place not in summed}
+        late = list(dict.fromkeys(self.policy.batch(place)[-1] for place in asked if place not in summed))
+        # With more dropouts, the round would end without a sum.
+        late = late[max(0, len(late) - (len(asked) - self.fewest_present)) :]
+        if len(asked) == n and not late:
+            return None
         return self.parties.names_at(sorted(set(range(n)) - set(asked))), self.parties.names_at(sorted(late))
+
+    def prescribe_sample(self, coalition: Collection[Party], others: int) -> Self | None:
+        """Returns terms under which the server sums a fixed number of clients, and samples the worst for privacy."""
+        if not isinstance(self.policy, Sampled) or self.policy.sums_everybody(len(self.parties)):
+            return None
+        policy = self.policy.prescribe_worst(self._places(coalition), others, len(self.parties))
+        return replace(self, policy=policy)
+
+    def _places(self, coalition: Collection[Party]) -> list[int]:
+        return [place for place, party in enumerate(self.parties) if party in coalition]
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns the server for a client, and all clients for the server."""
