@@ -89,6 +89,9 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
         "app/cli/bench.py",
         "app/terminal/progress.py",
     ),
+    # A forked process would otherwise draw what its siblings draw.
+    "random.seed": ("integrations/flower/worker.py",),
+    "numpy.random.seed": ("integrations/flower/worker.py",),
     # How often a server on Flower looks for answers. Flower has no call that waits for them.
     "time.monotonic": ("integrations/flower/exchange.py",),
     "time.sleep": ("integrations/flower/exchange.py",),
