@@ -35,9 +35,7 @@ def test_whoever_hangs_up_is_not_said_to_have_another_roster():
     peer = PeerEndpoint("a", "localhost:7401", b"", "a.tacit")
     for details in ("Socket closed", "recvmsg:Connection reset by peer", "Broken pipe"):
         error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
-        assert explain_rpc_error(error, peer).startswith(
-            "a at localhost:7401 closed the connection; try: ask whether it "
-        )
+        assert explain_rpc_error(error, peer).startswith("a at localhost:7401 closed the connection; try: start it if ")
 
 
 # --- other releases, other models ----------------------------------------------------------------------------------

@@ -60,13 +60,13 @@ class Node:
             proxy: The proxy through which the party dials others.
         """
         roster.check(mine)
-        self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
+        self.me, self.roster, self.store, self._mine, self._deadlines = mine.name, roster, store, mine, roster.deadlines
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
-        self._deadlines = roster.deadlines
         self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
         """Seconds to wait for peers. With a server it is doubled, because the server first waits for other parties."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation, roster.revision)
+        self._rendezvous.awaits_revisions = roster.is_signed
         self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
         """The ending of the last round that is over."""

@@ -198,7 +198,7 @@ class Comparison:
             for step, items in _items((symbol, *real)):
                 self._walk(spot.at(step), items[0], items[1:])
         elif len({msgspec.msgpack.encode(each) for each in real}) > 1:
-            self._refuse(spot, "it depends on vectors or keys, and is neither")
+            self._refuse(spot, "it depends on vectors or keys, but is itself neither a vector nor a key")
         elif spot.path and isinstance(spot.path[-1], KeyAt) and symbol != here:
             self._refuse(spot, "it is another on numbers than on symbols")
 
