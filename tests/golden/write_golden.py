@@ -86,8 +86,9 @@ CUT = 2
 class Writer:
     """Writes everything below one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
+    def __init__(self, folder: Path, *, new: bool = True) -> None:
+        if new:
+            folder.mkdir()
         self.folder, self.credentials = folder, {}
 
     def write(self, name, value):
@@ -120,6 +121,12 @@ class Writer:
         self.control()
         self.stores("secagg")
         self.flower()
+
+    def protocol_only(self, protocol):
+        """Writes the rounds of a protocol that the last release does not have."""
+        for name in (*names("admm"), SERVER):
+            self.credentials[name] = Credentials.generate(name, SeededEntropy("golden", name))
+        self.rounds(protocol)
 
     # --- identities and rounds -------------------------------------------------------------------------------------
 
@@ -415,12 +422,14 @@ class Writer:
 
 
 def main():
-    unreleased = sys.argv[1:] == ["secagg"]
-    folder = Path(__file__).parent / (UNRELEASED if unreleased else RELEASE)
-    if folder.exists():
+    asked = sys.argv[1] if sys.argv[1:] else ""
+    folder, added = Path(__file__).parent / (UNRELEASED if asked else RELEASE), asked not in ("", "secagg")
+    if (folder / asked if added else folder).exists():
         sys.exit(f"{folder} is there already, and golden files are never overwritten; they stand for what was released")
-    writer = Writer(folder)
-    if unreleased:
+    writer = Writer(folder, new=not added)
+    if added:
+        writer.protocol_only(asked)
+    elif asked:
         writer.secagg_only()
     else:
         writer.everything()

@@ -4,7 +4,7 @@ Everything here is data. A protocol returns it from its hooks (`Terms`, `Setting
 that no other module has to compare names of protocols.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
@@ -94,6 +94,7 @@ class ArgumentCode(StrEnum):
     FRESH_SUMS = "fresh sums"
     PRIVATE_NEIGHBOURS = "private neighbours"
     FEW_NEIGHBOURS = "few neighbours"
+    DISJOINT_GROUPS = "disjoint groups"
     PLAIN = "plain"
 
 
@@ -138,6 +139,9 @@ class ParticipationPolicy(Protocol):
 
     def sums_everybody(self, users: int) -> bool:
         """Returns whether every round without dropouts sums all users."""
+
+    def separating_sets(self, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+        """Returns the fewest sets that may be summed, one in each round, so that their sums single out a user."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ class ReasonCode(StrEnum):
     NEIGHBOURS = "neighbours"
     ALL_TO_ALL = "all_to_all"
     GROUPS = "groups"
+    ROTATING = "rotating"
     COMPLETE_GRAPH = "complete_graph"
     EXPONENTIAL_GRAPH = "exponential_graph"
     OWN = "own"

@@ -68,6 +68,8 @@ SETTINGS = {
     "cesar-random": ("cesar", 6, {"share": 0.5, "masking": 2}),
     "cesar-topk": ("cesar", 6, {"share": 0.4, "sparsifier": "topk"}),
     "cesar-change": ("cesar", 6, {"share": 0.4, "sparsifier": "topk", "score": "change"}),
+    "rotating-stages": ("rotating", 9, {"stages": 2, "weighted": True}),
+    "rotating-uneven": ("rotating", 7, {"group_size": 3, "noise": 0.1, "norm": 1.0}),
     "gossip-change": ("gossip", 6, {"graph": "ring", "share": 0.4, "sparsifier": "topk", "score": "change"}),
 }
 
@@ -98,6 +100,8 @@ FAULTS = {
     "a round is aborted": ("secagg", {"action": "drop", "message": "MaskedInput", "round": 1}),
     "a node crashes": ("cesar", {"action": "crash", "party": "p3", "step": 9}),
     "a model is lost": ("cesar", {"action": "drop", "party": "p3", "to": "p0", "message": "Masked"}),
+    "a part of a group is lost": ("rotating", {"action": "drop", "party": "p3", "message": "MemberPart"}),
+    "a member crashes": ("rotating", {"action": "crash", "party": "p4", "step": 2}),
     "a mass is lost": ("pushsum", {"action": "drop", "party": "p3", "round": 1}),
     "a peer is not heard": ("admm", {"action": "drop", "party": "p3"}),
 }
