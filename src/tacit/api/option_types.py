@@ -174,6 +174,7 @@ class AuditOptions(TypedDict, total=False):
     sensitivity: float | None
     delta: float
     length: int | None
+    view_only: bool
     seed: int
     vectors: Mapping[Party, Any] | Sequence[Any] | None
     links: Collection[tuple[Party, Party]] | None

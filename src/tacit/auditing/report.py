@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.findings import Coverage, EntryExposure, Remark, Verdict
+from tacit.auditing.findings import Accounting, Coverage, EntryExposure, Remark, Verdict
 from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -46,6 +46,8 @@ class Report:
     """Number of bits that represent an entry."""
     epsilon_bound: EpsilonBound | None = None
     """Smallest proved bound on `epsilon`, and the kind of proof."""
+    accounting: Accounting | None = None
+    """How `epsilon` was computed: by sums, or by the matrix accountant; None without `epsilon`."""
     company: int | None = None
     """Number of parties whose noise `epsilon` counts: the fewest contributors to any sum that the coalition saw. It is
     1 over several rounds of a protocol in which others pass on values that it did not see, and None if it saw
@@ -66,8 +68,10 @@ class Report:
     dropouts and samples. It contains all `victims`. None if the worst case was not analysed."""
     worst_contributors: tuple[Party, ...] | None = None
     """Contributors to the sum of that worst case; None if no sum is smaller than in the analysed rounds."""
-    worst_sample: bool = False
-    """Whether that worst case is a sample of contributors, which a malicious server can choose, and not dropouts."""
+    worst_samples: tuple[tuple[Party, ...], ...] = ()
+    """The samples of contributors that are the worst case, by round; empty if it is one of dropouts. Any sample may
+    occur, and a malicious server can choose it. With static models, several rounds may single out a party that no one
+    round does."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round."""
     watched: int = 0

@@ -65,6 +65,8 @@ class Scope:
     """Distance by which one sample, or one user, can move a vector; None for the norm of the settings."""
     delta: float = 1e-5
     """Probability δ with which the privacy bound may fail."""
+    view_only: bool = False
+    """Whether ε is also computed as if contributions were fixed in advance, from the coalition's view alone."""
     length: int = LENGTH
     """Length of vectors. It determines the number of exposed entries of sparse vectors and the effect of rounding on ε.
     Protocols that are not shipped are also run on vectors of this length."""
@@ -152,6 +154,8 @@ class Scope:
             problems.append(f"links name {', '.join(strangers)}, who is nobody here")
         if not isinstance(self.sealed, bool):
             problems.append(f"sealed must be True or False, not {self.sealed!r}")
+        if not isinstance(self.view_only, bool):
+            problems.append(f"view_only must be True or False, not {self.view_only!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
             problems.append(f"seed must be a whole number, not {self.seed!r}")
         lying = self.stand_ins if self.stand_ins is not None else {}
