@@ -81,9 +81,9 @@ def run_target(target: RotationTarget, seed: int) -> tuple[int, int]:
             if not vectors or not target.static:
                 vectors += list(source.normal(size=(target.parties, ENTRIES)))
             start = len(vectors) - target.parties
-            simulation.average({name: Update(vectors[start + place]) for place, name in enumerate(names)})
+            outcome = simulation.average({name: Update(vectors[start + place]) for place, name in enumerate(names)})
             for member in own:
-                ending = simulation.last.endings[names[member]]
+                ending = outcome.endings[names[member]]
                 rows.append(np.zeros(target.parties * target.rounds * target.sessions))
                 rows[-1][[start + names.index(each) for each in ending.contributors]] = 1.0
                 right.append(len(ending.contributors) * np.asarray(ending.average))
