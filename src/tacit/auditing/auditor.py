@@ -19,6 +19,7 @@ from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.proofs import name_covering_argument
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
@@ -167,6 +168,9 @@ class Auditor:
             report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
             report.worst_contributors = None if known is None else self.worst_case.contributors(coalition, known)
             report.worst_sample = known is not None and self.worst_case.is_sample(known)
+            # An argument does not say which entries parties select.
+            report.argument = "" if report.sparse else name_covering_argument(self.scope, coalition)
+            report.uncompared = not report.argument and self.worst_case.leaves_uncompared(self.scope, coalition)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)

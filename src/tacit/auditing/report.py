@@ -68,6 +68,11 @@ class Report:
     """Contributors to the sum of that worst case; None if no sum is smaller than in the analysed rounds."""
     worst_sample: bool = False
     """Whether that worst case is a sample of contributors, which a malicious server can choose, and not dropouts."""
+    uncompared: bool = False
+    """Whether dropouts, which the question leaves out, could make rounds with different contributors. Two such sums
+    can be subtracted from each other."""
+    argument: str = ""
+    """Name of a proved argument that covers all rounds, dropouts and samples in question; empty if none does."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round."""
     watched: int = 0
@@ -151,6 +156,8 @@ class Report:
             sparse=self.sparse,
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
+            uncompared=self.uncompared,
+            argument=self.argument,
         )
 
     @property
