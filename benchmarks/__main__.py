@@ -26,6 +26,7 @@ from benchmarks import (
     many,
     masks,
     memory,
+    outbound,
     page,
     ring16,
     sealing,
@@ -57,10 +58,11 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "faults": faults.rows,
     "flower": flower.rows,
     "wire": wire.rows,
+    "outbound": outbound.rows,
     "page": page.rows,
     "startup": startup.rows,
 }
-ASKED_FOR = ("faults", "flower", "wire", "page")
+ASKED_FOR = ("faults", "flower", "wire", "outbound", "page")
 """Suites that run only if they are named, because they take long; `faults` measures nothing."""
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")

@@ -3,8 +3,7 @@
 Both are measured by wall-clock time, because most of a round on Flower is waiting for Ray, for polls and for processes.
 In the simulation rounds of the two alternate on the same grid, nodes and actors, so that a busy machine affects both.
 The first round of each, in which Ray starts, is not counted. In every round a different node drops out before it sends
-its masked vector. Under `secagg` it does not contribute to the next round either, and only receives its sum, so two of
-ten nodes contribute nothing.
+its masked vector.
 """
 
 import json
@@ -110,7 +109,8 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
     from flwr.simulation import run_simulation
 
     from tacit.integrations.flower import api
-    from tacit.integrations.flower.driver import RECORD, AveragingGrid, make_mod
+    from tacit.integrations.flower.averaging_grid import AveragingGrid
+    from tacit.integrations.flower.driver import RECORD, make_mod
 
     roster = api.trial(path.parent / "keys" / "federation.toml", "secagg", nodes, clip=CLIP)
 
@@ -144,12 +144,18 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
             self.grid, self.hops, self.round = grid, 0, 0
 
         def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+            return self.grid.send_and_receive(self.drop(messages), timeout=timeout)
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            return self.grid.push_messages(self.drop(messages))
+
+        def drop(self, messages: Iterable[Message]) -> list[Message]:
             asked = list(messages)
             if not any("hello" in record for each in asked for record in each.content.config_records.values()):
                 self.hops += bool(asked)
             if self.hops >= 3:
                 asked = [each for each in asked if each.metadata.dst_node_id != self.gone]
-            return self.grid.send_and_receive(asked, timeout=timeout)
+            return asked
 
         @property
         def gone(self) -> int:

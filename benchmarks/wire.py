@@ -92,11 +92,13 @@ async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe
 Told = dict[str, tuple[float, ...]]
 
 
-def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any) -> Iterator[Told]:
+def ours(
+    protocol: str, parties: int, entries: int, rounds: int, *, outbound: bool = False, **options: Any
+) -> Iterator[Told]:
     """Yields, for each round, CPU seconds, bytes of memory beyond the model, and the end time, by party."""
     with TemporaryDirectory() as made:
         folder = Path(made)
-        names = make_federation(folder, protocol, parties, **options)
+        names = make_federation(folder, protocol, parties, outbound=outbound, **options)
         spawn = multiprocessing.get_context("spawn")
         pipes = {name: spawn.Pipe() for name in names}
         running = [

@@ -42,6 +42,7 @@ DEMO_TABLES = 2
 SECTIONS = {
     "latest": "Masks, shares, seals, rounds, sets and cesar",
     "wire": "Rounds between processes, over mutual TLS",
+    "outbound": "Parties that only dial out",
     "flower": "On Flower",
     "simulation": "Parties that train",
     "many": "Many parties in one process",

@@ -60,6 +60,7 @@ CASES = {
         5,
         {"masked": True, "graph": nx.DiGraph([(place, (place + hop) % 5) for place in range(5) for hop in (1, 2)])},
     ),
+    "rotating": Case("six parties in two groups", 6),
     "cesar": Case(
         "how p0 receives, of ten nodes with three neighbours each",
         10,

@@ -24,7 +24,7 @@ def make_model() -> nn.Module:
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Returns an optimizer without momentum of earlier steps."""
+    """Returns a new optimizer, whose momentum begins at zero."""
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
@@ -57,7 +57,9 @@ def main(me: str) -> None:
             except (tacit.NotEnough, tacit.PeerFault) as error:  # no average in this round: the model is unchanged
                 print(f"round {peer.rounds}: {error.code}: {error}")
                 continue
-            print(f"round {peer.rounds}: average of {len(outcome.contributors)}, without {outcome.dropped or 'nobody'}")
+            print(
+                f"round {peer.rounds}: average of {len(outcome.contributors)}, missing: {outcome.dropped or 'nobody'}"
+            )
             if outcome.replaced:  # this hospital was behind, so its momentum belongs to another model
                 optimizer = make_optimizer(model)
             saving = checkpoint.with_suffix(".new")

@@ -159,6 +159,26 @@ def test_a_change_is_not_restored_as_a_model(serving):
         together(again, lambda peer: peer.leave())
 
 
+def test_a_whole_model_is_not_scaled_down_to_a_norm(tmp_path):
+    """A norm bounds what training changed. A module is no change, and would be overwritten by one."""
+
+    class Module:
+        def state_dict(self):
+            return {"w": np.full(4, 3.0)}
+
+    with serve(Made.of(tmp_path, "secagg", ["a", "b", "c"], SOON, clip=8.0, norm=1.0)) as path:
+        peers = joined(path)
+        try:
+            with pytest.raises(ConfigError, match="try: average what training changed"):
+                peers[0].average(np.full(4, 3.0))
+            with pytest.raises(ConfigError, match="overwrite this module; try: pass the change as a dict"):
+                peers[0].average(Module(), changes=True)
+            outcomes = together(range(3), lambda i: peers[i].average(np.full(4, 0.1 * i), changes=True))
+            np.testing.assert_allclose(outcomes[0].average["a"], 0.1, atol=1e-5)
+        finally:
+            together(peers, lambda peer: peer.leave())
+
+
 def test_a_program_that_ignores_what_restore_returns_has_the_average_all_the_same(serving):
     peers = joined(serving)
     together(range(3), lambda i: peers[i].average({"w": np.full(4, float(i)), "b": [np.full(2, float(i))]}))

@@ -28,7 +28,16 @@ from tacit.runtime.simulation.faults import Fault
 pytestmark = pytest.mark.long
 
 PAGE = ROOT / "docs" / "claims.md"
-NAMES = ("one sum", "circle", "whole batches", "fresh sums", "private neighbours", "few neighbours", "plain")
+NAMES = (
+    "one sum",
+    "circle",
+    "whole batches",
+    "fresh sums",
+    "private neighbours",
+    "few neighbours",
+    "disjoint groups",
+    "plain",
+)
 
 
 def scope_of(protocol, n, rounds=1, drift="static", faults=(), seed=0, entries=None, **options):
@@ -430,6 +439,59 @@ def test_fewer_members_learn_nothing_that_more_would_not(protocol, options):
         for fewer in combinations(members, len(members) - 1):
             if fewer:
                 assert exposed[fewer] - set(members) <= victims
+
+
+# --- disjoint groups -----------------------------------------------------------------------------------------------
+
+DISJOINT = [
+    (9, {"rounds": 6, "drift": "free"}),
+    (10, {"rounds": 4, "drift": "free", "stages": 2}),
+    (12, {"group_size": 4, "minimum": 4}),
+    (16, {"minimum": 4, "rounds": 6, "drift": "free"}),
+    (12, {"group_size": 5, "minimum": 4, "stages": 2}),
+]
+
+
+@pytest.mark.parametrize(("n", "options"), DISJOINT)
+def test_disjoint_groups_leave_two_others_in_every_sum(n, options):
+    scope = scope_of("rotating", n, **options)
+    auditor = Auditor(scope)
+    for size in range(1, 4):
+        argument = argued(scope, size, "disjoint groups")
+        assert (argument is not None) == (scope.terms.minimum - size >= 2)
+        if argument is not None:
+            assert argument.dropouts
+            for members in list_coalitions(scope.protocol, scope.parties, size):
+                verdict = auditor.assess(members)
+                assert verdict.victims == []
+                assert verdict.smallest_group >= argument.facts["others"]
+
+
+@pytest.mark.parametrize(("n", "options"), DISJOINT)
+@pytest.mark.parametrize("seed", range(4))
+def test_disjoint_groups_hold_whoever_drops_out(n, options, seed):
+    lose = [
+        Fault(action=action, message=kind, chance=0.15, seed=seed + place)
+        for place, (action, kind) in enumerate(
+            [("silence", None), ("drop", "MemberPart"), ("drop", "MemberList"), ("delay", "MemberPart")]
+        )
+    ]
+    scope = scope_of("rotating", n, faults=lose, **options)
+    for size in (1, 2):
+        if argued(scope, size) is not None:
+            assert leaking(scope, size, 40) == []
+
+
+def test_disjoint_groups_cover_static_vectors_of_one_member_within_the_gap():
+    for n, gap in ((9, 4), (16, 5)):
+        assert argued(scope_of("rotating", n, rounds=gap), 1).dropouts
+        assert leaking(scope_of("rotating", n, rounds=gap), 1) == []
+        lose = [Fault(action="silence", chance=0.1, seed=n)]
+        assert leaking(scope_of("rotating", n, rounds=gap, faults=lose, minimum=3), 1) == []
+        assert argued(scope_of("rotating", n, rounds=gap + 1), 1) is None
+        assert argued(scope_of("rotating", n, rounds=gap, stages=2), 1) is None
+    lose = [Fault(action="silence", party="p0", round=1)]
+    assert leaking(scope_of("rotating", 9, rounds=2, faults=lose, stages=2, group_size=4), 1)
 
 
 # --- the page ------------------------------------------------------------------------------------------------------

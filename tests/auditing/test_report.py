@@ -160,7 +160,7 @@ def test_cesar_counterexample_and_the_graph_that_holds():
     ("question", "complaint"),
     [
         ({"coalition": ["p9"]}, "p9 is nobody here"),
-        ({"coalition": []}, "at least one member"),
+        ({"coalition": []}, "an empty coalition"),
         ({"coalition": ["p0", "p1", "p2", "p3"]}, "everyone"),
         ({"coalition": ["p0"], "rounds": 0}, "rounds must be a whole number"),
         ({"coalition": ["p0"], "drift": "slow"}, "drift must be"),

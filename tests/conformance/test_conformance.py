@@ -145,6 +145,12 @@ SPECIAL = {
     "cesar": nearly(COMMON)
     | {"two parties": None, "three parties": Setting(parties=3, within=1e-5), "change": Changing(fewest=2)},
     "pushsum": nearly(COMMON | WEIGHTED) | {"masked": Setting(options={"masked": True}, within=1e-5)},
+    # A single group of five. Of two, one learns the other's vector.
+    "rotating": {
+        "two parties": None,
+        "three parties": Setting(parties=3),
+        "stages": Setting(parties=9, options={"stages": 2}),
+    },
     # Masked all-to-all communication is the only pattern that protects as many iterations as it takes. The ring
     # has to hold multipliers many times the clip, which 16 bits do not do well.
     "admm": nearly(COMMON | WEIGHTED, group_size=None, masked=True, clip=8.0, rho=1.0)

@@ -21,6 +21,7 @@ OPTIONS = {
     "admm": {"masked": True, "group_size": None, "iterations": 4},
     "pushsum": {"masked": True},
     "cesar": {"share": 0.6},
+    "rotating": {"share": 0.6, "group_size": 6},
     "cesar-change": {"share": 0.6, "sparsifier": "topk", "score": "change"},
 }
 assert {name.partition("-")[0] for name in OPTIONS} == set(REGISTRY)

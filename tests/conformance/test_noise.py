@@ -34,6 +34,7 @@ LEFT = {
     "secagg": ({}, 1 / math.sqrt(6)),
     "gossip": ({}, math.sqrt(5) / 6),
     "cesar": ({}, math.sqrt(5) / 6),
+    "rotating": ({"stages": 2}, 1 / math.sqrt(6)),
     "admm": ({"masked": True, "group_size": None}, 1 / math.sqrt(6)),
     "pushsum": ({"masked": True}, 1 / math.sqrt(6)),
 }

@@ -255,7 +255,10 @@ def test_parties_may_come_one_by_one():
 @pytest.mark.parametrize("adversary", ["x", None, 1.5, 1.0, NAN, [1], np.ones(2), 0, -1, 5, 10**30], ids=repr)
 def test_an_adversary_that_is_no_number_of_parties(refused, adversary):
     (found,) = refused(VECTORS, "secagg", adversary=adversary)
-    assert found == f"adversary={adversary!r} must be a whole number from 1 to 4: at least one party must be outside"
+    assert (
+        found == f"adversary={adversary!r} must be a whole number from 1 to 4: at least one party must be outside; "
+        f"try: use adversary=4 or less"
+    )
 
 
 NAMES = {

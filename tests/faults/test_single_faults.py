@@ -83,6 +83,7 @@ SPECIAL = {
     },
     "gossip": {"complete": Variant("gossip", rule=mixed, tolerant=True)},
     "cesar": {"complete": Variant("cesar", 4, rule=mixed, phases=30)},
+    "rotating": {"one group": Variant("rotating", 4, rule=mean_of_heard, tolerant=True)},
     "pushsum": {"complete": Variant("pushsum", rule=mean_of_heard, tolerant=True)},
     "admm": {"all": Variant("admm", 3, ADMM, rule=mean_of_all)},
 }

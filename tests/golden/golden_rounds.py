@@ -27,9 +27,10 @@ SETTINGS = {
     "admm": {"masked": True, "iterations": 2, "allow_leaks": True},
     "pushsum": {"masked": True},
     "cesar": {"share": 0.6, "sparsifier": "topk", "score": "change"},
+    "rotating": {"stages": 2, "share": 0.6},
 }
 """Settings of each protocol, chosen so that its states and messages have content."""
-PARTIES = {"admm": 6}
+PARTIES = {"admm": 6, "rotating": 6}
 """How many parties there are, where it is not four."""
 
 

@@ -45,9 +45,9 @@ from tacit.runtime.simulation.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
 NEWER = {"secagg": GOLDEN.with_name("unreleased"), "control.json": GOLDEN.with_name("unreleased")}
-NEWER["flower"] = NEWER["settings.json"] = NEWER["secagg"]
+NEWER["flower"] = NEWER["settings.json"] = NEWER["rotating"] = NEWER["secagg"]
 """Folders of specimens that replace those of 0.2.0, by the first part of their path."""
-PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")
+PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar", "rotating")
 STORES = {"secagg": state_blobs.LONG, "pushsum": 8}
 """Protocols with specimens of stores, and from how many bytes on a vector was written to a file of its own."""
 

@@ -57,7 +57,7 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.training.node_training import NodeCheckpoint
 from tacit.learn.training.train import train
 from tacit.net.membership.identity import Credentials
-from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.rendezvous import WIRE_VERSION, Hello
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability import status
 from tacit.net.store import round_store
@@ -86,8 +86,9 @@ CUT = 2
 class Writer:
     """Writes everything below one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
+    def __init__(self, folder: Path, *, new: bool = True) -> None:
+        if new:
+            folder.mkdir()
         self.folder, self.credentials = folder, {}
 
     def write(self, name, value):
@@ -120,6 +121,12 @@ class Writer:
         self.control()
         self.stores("secagg")
         self.flower()
+
+    def protocol_only(self, protocol):
+        """Writes the rounds of a protocol that the last release does not have."""
+        for name in (*names("admm"), SERVER):
+            self.credentials[name] = Credentials.generate(name, SeededEntropy("golden", name))
+        self.rounds(protocol)
 
     # --- identities and rounds -------------------------------------------------------------------------------------
 
@@ -196,7 +203,8 @@ class Writer:
         seat = self.desks(agreement)["p0"].seat
         codec = Codec((), 2, ENTRIES)
         heard = Address(bytes(range(32)), 7, 0, "MaskedInput", "p1", "p0")
-        hello = Hello("p0", VERSION, b"i" * 16, agreement.session, ENTRIES, 3, False, 4, False, b"k" * 16, b"{}")
+        known = b"k" * 16, b"{}", "0.3.0", 2
+        hello = Hello("p0", WIRE_VERSION, b"i" * 16, agreement.session, ENTRIES, 3, False, 4, False, *known)
         head = FrameHeader("p0", "p1", 5)
         found = {
             "Abort": (fields_of(Abort("not-enough")), b"".join(codec.encode(Abort("not-enough")))),
@@ -414,12 +422,14 @@ class Writer:
 
 
 def main():
-    unreleased = sys.argv[1:] == ["secagg"]
-    folder = Path(__file__).parent / (UNRELEASED if unreleased else RELEASE)
-    if folder.exists():
+    asked = sys.argv[1] if sys.argv[1:] else ""
+    folder, added = Path(__file__).parent / (UNRELEASED if asked else RELEASE), asked not in ("", "secagg")
+    if (folder / asked if added else folder).exists():
         sys.exit(f"{folder} is there already, and golden files are never overwritten; they stand for what was released")
-    writer = Writer(folder)
-    if unreleased:
+    writer = Writer(folder, new=not added)
+    if added:
+        writer.protocol_only(asked)
+    elif asked:
         writer.secagg_only()
     else:
         writer.everything()

@@ -33,6 +33,7 @@ SETTINGS = {
     "secagg": ("secagg", {"threshold": 3}),
     "pushsum": ("pushsum", {"masked": True}),
     "cesar": ("cesar", {"share": 0.5}),
+    "rotating": ("rotating", {"share": 0.5}),
     "admm": ("admm", {"masked": True}),
     "gossip": ("gossip", {}),
     "fedavg": ("fedavg", {}),

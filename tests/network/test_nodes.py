@@ -35,6 +35,7 @@ def posted(monkeypatch):
 
 
 OFTEN = {"fedavg", "secagg", "secagg-neighbours", "gossip", "admm", "admm-masked", "pushsum", "pushsum-masked", "cesar"}
+OFTEN |= {"rotating", "rotating-stages"}
 """Every protocol and its hardened mode; the other cases differ in what they send, and not in how."""
 
 

@@ -32,6 +32,7 @@ SETTINGS = {
     "admm": {"masked": True},
     "pushsum": {"masked": True},
     "cesar": {"share": 0.5},
+    "rotating": {},
 }
 TACIT = Path(sys.executable).with_name("tacit")
 INGRESS = ("qdisc", "add", "dev", "eth0", "ingress")

@@ -23,6 +23,7 @@ PROTOCOLS = {
     "admm": {"masked": True},
     "pushsum": {"masked": True},
     "cesar": {"share": 0.5},
+    "rotating": {"share": 0.5},
 }
 
 

@@ -29,6 +29,7 @@ BASE = {
     "admm": {"masked": True, "group_size": "all"},
     "pushsum": {"masked": True},
     "cesar": {},
+    "rotating": {},
 }
 OTHER = {
     "bits": 64,
@@ -56,10 +57,12 @@ OTHER = {
     "y0": "exp",
     "self_weight": [0.1, 0.3],
     "masking": 2,
+    "stages": 2,
     "include": ["w"],
     "exclude": ["head.*"],
 }
 TOGETHER = {
+    "minimum": {"group_size": 6, "minimum": 4},
     "oversampled": {"sampled": 4, "oversampled": 5},
     "score": {"share": 0.5, "sparsifier": "topk", "score": "change"},
 }

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 
@@ -24,10 +24,12 @@ class ConnectProxy:
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
+        await asyncio.sleep(0.01)  # in which the closed connections end
 
     async def _called(self, reader, writer):
         self._calls.add(asyncio.current_task())
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with ExitStack() as stack, suppress(ConnectionError, asyncio.IncompleteReadError):
+            stack.callback(writer.close)
             first, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             method, target, _ = first.split()
             self.asked.append(target)
@@ -36,10 +38,10 @@ class ConnectProxy:
             code = 407 if login != self.wanted else self.code
             if method != "CONNECT" or code != 200:
                 writer.write(f"HTTP/1.1 {code} No\r\nContent-Length: 0\r\n\r\n".encode())
-                writer.close()
                 return
             host, _, port = target.rpartition(":")
             there = await asyncio.open_connection(host.strip("[]"), int(port))
+            stack.callback(there[1].transport.abort)
             writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
             await asyncio.gather(_carry(reader, there[1]), _carry(there[0], writer))
 

@@ -13,7 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
-from tacit.integrations.flower.driver import RECORD, AveragingGrid, make_mod
+from tacit.integrations.flower.averaging_grid import AveragingGrid
+from tacit.integrations.flower.driver import RECORD, make_mod
 from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
@@ -49,6 +50,7 @@ class Fleet(Grid):
     number: int = 0
     seen: list = field(default_factory=list)
     """The answers of the nodes."""
+    pushed: dict = field(default_factory=dict)
 
     def send_and_receive(self, messages, *, timeout=None):
         del timeout
@@ -84,9 +86,19 @@ class Fleet(Grid):
     def get_node_ids(self):
         return list(self.apps)
 
-    def push_messages(self, messages): ...
+    def push_messages(self, messages):
+        """Calls the nodes at once. A node that fails to answer counts as one that Flower has not accepted."""
+        asked = list(messages)
+        answers = {answer.metadata.src_node_id: answer for answer in self.send_and_receive(asked)}
+        ids = [f"{len(self.pushed)}-{message.metadata.dst_node_id}" for message in asked]
+        for number, message in zip(ids, asked, strict=True):
+            if answer := answers.get(message.metadata.dst_node_id):
+                answer.metadata.__dict__["_reply_to_message_id"] = number
+                self.pushed[number] = answer
+        return [number if number in self.pushed else None for number in ids]
 
-    def pull_messages(self, message_ids): ...
+    def pull_messages(self, message_ids):
+        return [self.pushed.pop(number) for number in message_ids]
 
 
 @dataclass

@@ -58,6 +58,9 @@ CASES = {
     "cesar-random": Case("cesar", options={"share": 0.6}),
     "cesar-noise": Case("cesar", options={"share": 0.6, "noise": 0.1, "norm": 2.0}),
     "cesar-topk": Case("cesar", options={"share": 0.6, "sparsifier": "topk", "masking": 2}),
+    "rotating": Case("rotating"),
+    "rotating-stages": Case("rotating", 6, {"stages": 2, "share": 0.6}),
+    "rotating-noise": Case("rotating", 6, {"noise": 0.1, "norm": 2.0, "minimum": 3}),
     "cesar-change": Case("cesar", options={"share": 0.6, "sparsifier": "topk", "score": "change"}),
 }
 assert {case.protocol for case in CASES.values()} == set(REGISTRY), "a new protocol is cut off like the others"

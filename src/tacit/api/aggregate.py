@@ -20,7 +20,7 @@ from tacit.runtime.outcome import Outcome
 from tacit.runtime.simulation.faults import Fault
 
 if TYPE_CHECKING:
-    from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
+    from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, RotatingRun, SecAggRun
 
 Models: TypeAlias = Mapping[Party, Any] | Iterable[Any]
 """Models by party, or in a list."""
@@ -54,6 +54,10 @@ def aggregate(
 @overload
 def aggregate(
     vectors: Models, protocol: Literal["cesar"], *, weights: Weights = None, **options: "Unpack[CesarRun]"
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Models, protocol: Literal["rotating"], *, weights: Weights = None, **options: "Unpack[RotatingRun]"
 ) -> Outcome: ...
 @overload
 def aggregate(vectors: Models, protocol: Protocol, *, weights: Weights = None, **options: Any) -> Outcome: ...

@@ -17,7 +17,15 @@ from tacit.core.suite import Party
 from tacit.runtime.simulation.faults import Fault
 
 if TYPE_CHECKING:
-    from tacit.api.option_types import AdmmAudit, CesarAudit, FedAvgAudit, GossipAudit, PushSumAudit, SecAggAudit
+    from tacit.api.option_types import (
+        AdmmAudit,
+        CesarAudit,
+        FedAvgAudit,
+        GossipAudit,
+        PushSumAudit,
+        RotatingAudit,
+        SecAggAudit,
+    )
 
 Several: TypeAlias = int | Iterable[Party]
 """The parties: their number, or their names."""
@@ -76,6 +84,14 @@ def audit(
     protocol: Literal["cesar"], *, parties: Several, coalition_size: Size = None, **options: "Unpack[CesarAudit]"
 ) -> list[Report]: ...
 @overload
+def audit(
+    protocol: Literal["rotating"], *, parties: Several, coalition: Members, **options: "Unpack[RotatingAudit]"
+) -> Report: ...
+@overload
+def audit(
+    protocol: Literal["rotating"], *, parties: Several, coalition_size: Size = None, **options: "Unpack[RotatingAudit]"
+) -> list[Report]: ...
+@overload
 def audit(protocol: Protocol, *, parties: Several, coalition: Members, **options: Any) -> Report: ...
 @overload
 def audit(protocol: Protocol, *, parties: Several, coalition_size: Size = None, **options: Any) -> list[Report]: ...
@@ -94,6 +110,7 @@ def audit(
     sensitivity: float | None = None,
     delta: float = 1e-5,
     length: int | None = None,
+    view_only: bool = False,
     seed: int = 0,
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
     links: Collection[tuple[Party, Party]] | None = None,
@@ -120,6 +137,7 @@ def audit(
         sensitivity: The distance by which one sample can move a vector, for ε. Default: the setting `norm`.
         delta: The δ at which ε is computed.
         length: The length of the vectors, for ε and for sparse vectors. Default: that of `vectors`, or 100,000.
+        view_only: Whether to report also the ε of the view alone. It assumes that contributions are fixed in advance.
         seed: The seed of all random choices.
         vectors: The vectors by whose size entries are selected. Default: parties select entries independently.
         links: The links that an eavesdropper records, as pairs of names. Default: all.
@@ -136,9 +154,6 @@ def audit(
     ['p1', 'p2', 'p3']
     """
     names = named_parties(parties)
-    brought: Any = vectors
-    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
-        brought = dict(zip(names, vectors, strict=True))
     scope = Scope.of(
         protocol,
         names,
@@ -152,8 +167,9 @@ def audit(
         sensitivity=sensitivity,
         delta=delta,
         length=length,
+        view_only=view_only,
         seed=seed,
-        vectors=brought,
+        vectors=_name_vectors(vectors, names),
         links=links,
         sealed=sealed,
         stand_ins=stand_ins,
@@ -168,6 +184,13 @@ BESIDE = tuple(
     if each.kind is each.KEYWORD_ONLY and name != "noise"  # It is a setting too.
 )
 """Parameters of `audit` that are not settings of a protocol."""
+
+
+def _name_vectors(vectors: Any, names: Sequence[Party]) -> Any:
+    """Returns vectors by party, if one for each party was given in order."""
+    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
+        return dict(zip(names, vectors, strict=True))
+    return vectors
 
 
 def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> Report | list[Report]:

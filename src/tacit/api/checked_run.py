@@ -84,7 +84,8 @@ class CheckedRun:
         if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
             problems.append(
-                f"adversary={adversary!r} must be a whole number from 1 to {most}: at least one party must be outside"
+                f"adversary={adversary!r} must be a whole number from 1 to {most}: at least one party must be outside; "
+                f"try: use adversary={most} or less"
             )
         # NumPy's numbers may have low precision.
         numpys = np.ndarray, np.generic

@@ -19,7 +19,7 @@ from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
 
 if TYPE_CHECKING:
-    from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
+    from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, RotatingRun, SecAggRun
 
 BESIDE = ("seed", "faults", "record", "adversary")
 """Names of the options of `Federation` that are not settings of its protocol."""
@@ -56,6 +56,10 @@ class Federation:
     ) -> None: ...
     @overload
     def __init__(self, protocol: Literal["cesar"], parties: Iterable[Party], **options: "Unpack[CesarRun]") -> None: ...
+    @overload
+    def __init__(
+        self, protocol: Literal["rotating"], parties: Iterable[Party], **options: "Unpack[RotatingRun]"
+    ) -> None: ...
     @overload
     def __init__(self, protocol: Protocol, parties: Iterable[Party], **options: Any) -> None: ...
     # --- end of what is generated

@@ -89,8 +89,8 @@ class Peer:
                 for other models the average is `outcome.average[name]`.
             weight: Weight of the model in the average.
             changes: Whether the model is a change to the model that all parties share. The program then adds the
-                average to that model, and a party that lacks an average cannot continue (`Behind`). With `norm=` in the
-                roster this is always so.
+                average to that model, and a party that lacks an average cannot continue (`Behind`). With `norm=` and a
+                server, only changes are averaged, because a whole model would be scaled down to that length.
 
         Raises:
             NotRestored: After a restart, unless the program took over the last average (`restore`, `continue_from`).
@@ -176,10 +176,20 @@ class Peer:
         selection = ArraySelection.of(self._checked.terms.settings)
         found = model_problems({self.name: model}, selection, self._layout)
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
+        norm = self._checked.terms.settings.norm
+        if norm is not None and not changes and self._checked.protocol.server is not None:
+            found.append(
+                f"norm={norm:g} would scale the whole model down to this length; try: "
+                f"average what training changed, peer.average(change, changes=True), and add the average to the model"
+            )
+        elif changes and hasattr(model, "state_dict"):
+            found.append(
+                "the average of changes would overwrite this module; try: pass the change as a dict of arrays, and add "
+                "the average to the module"
+            )
         if found:
             raise ConfigError(found)
-        adds_up = changes or self._checked.terms.settings.norm is not None
-        self._held.check(self.name, self._node.lineage, self._node.interrupted, adds_up=adds_up)
+        self._held.check(self.name, self._node.lineage, self._node.interrupted, adds_up=changes)
         layout = self._layout = self._layout or Layout.of(model, selection)
         self._checked.check_length(layout.size)
         return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage, changes)

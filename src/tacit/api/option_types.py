@@ -138,6 +138,23 @@ class CesarOptions(GraphOptions, total=False):
     1."""
 
 
+class RotatingOptions(Options, total=False):
+    """Options of `rotating`."""
+
+    group_size: int | Literal["all"] | None
+    """Number of members of a group, or slightly more; "all" for a single group. Unless set, it is the square root of
+    the number of parties, rounded down, and at least 3. In larger groups pairs meet again sooner. Default: None."""
+    minimum: int | None
+    """The fewest members of a sum. If fewer are left, the group gives up its sum. Unless set, it is 3. Default:
+    None."""
+    stages: Literal[1, 2]
+    """1 if members adopt their group's average; 2 if groups sum their sums, and all parties adopt the total. Default:
+    1."""
+    share: float
+    """Fraction α of the entries that a round averages. They are sampled anew in each round, alike for all parties.
+    Default: 1.0."""
+
+
 class RunOptions(TypedDict, total=False):
     """Options of `aggregate` and `Federation` besides those of a protocol."""
 
@@ -157,6 +174,7 @@ class AuditOptions(TypedDict, total=False):
     sensitivity: float | None
     delta: float
     length: int | None
+    view_only: bool
     seed: int
     vectors: Mapping[Party, Any] | Sequence[Any] | None
     links: Collection[tuple[Party, Party]] | None
@@ -211,3 +229,11 @@ class CesarRun(RunOptions, CesarOptions, total=False):
 
 class CesarAudit(AuditOptions, CesarOptions, total=False):
     """Options of an audit of `cesar`."""
+
+
+class RotatingRun(RunOptions, RotatingOptions, total=False):
+    """Options of a run of `rotating`."""
+
+
+class RotatingAudit(AuditOptions, RotatingOptions, total=False):
+    """Options of an audit of `rotating`."""

@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.suite import Party
+from tacit.privacy.epsilon_bounds import EpsilonBound
 
 
 class Verdict(StrEnum):
@@ -102,6 +104,57 @@ class NoteCode(StrEnum):
 
 NOT_AUDITED_CODES = frozenset({NoteCode.TOO_LONG, NoteCode.NOT_LINEAR, NoteCode.FAILED})
 """Notes that say why there was no audit."""
+
+
+class AccountingMethod(StrEnum):
+    """Method that gave the reported ε: the smaller of two proved bounds."""
+
+    SMALLEST_SUM = "smallest_sum"
+    """Every round counts with the noise of the fewest parties behind anything that the coalition sees."""
+    MATRIX = "matrix"
+    """The rows that the coalition sees and that honest parties train on were accounted together."""
+
+
+class AccountingGap(StrEnum):
+    """Reason why the matrix accountant gives no ε."""
+
+    NOT_LINEAR = "not_linear"
+    """What the coalition sees, or what a party trains on, is no linear form."""
+    FACTORS_DRAWN = "factors_drawn"
+    """Parties multiply by secret numbers, and one draw of them says nothing of others."""
+    ENTRIES_DIFFER = "entries_differ"
+    """Entries of a vector are treated differently."""
+    WITHIN_ROUND = "within_round"
+    """A party encodes what it received in the same round."""
+    ROUND_FAILED = "round_failed"
+    """A round failed, and what parties train on afterwards is not known."""
+    STAND_INS = "stand_ins"
+    """Some parties run other programs, and the accountant assumes that all follow the protocol."""
+    ROUNDING = "rounding"
+    """Rounding moves a vector by more than its data can."""
+    ROUNDED = "rounded"
+    """Noisy values are rounded again on their way, so only a party's own noise is proved to hide its vector."""
+    TOO_LARGE = "too_large"
+    """The run has too many messages, shares and masks."""
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """How the ε of a report was computed."""
+
+    method: AccountingMethod
+    by_sums: EpsilonBound
+    """The bound that counts the noise of the fewest parties in every round."""
+    by_matrix: EpsilonBound | None = None
+    """The bound of the matrix accountant; None if it gives none."""
+    gap: AccountingGap | None = None
+    """Why the matrix accountant gives no bound."""
+    victim: Party | None = None
+    """The party of which most is seen."""
+    leverage: float | None = None
+    """The number of vectors that would show as much of the victim if they were seen alone."""
+    view_only: EpsilonBound | None = None
+    """The bound if contributions were fixed in advance. Where parties train on what they receive it is not proved."""
 
 
 class AssumptionCode(StrEnum):

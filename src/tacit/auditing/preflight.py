@@ -194,7 +194,7 @@ def _look(
         if not sample.exhaustive:
             counts = {"size": sample.size, "coalitions": sample.coalitions, "analysed": sample.covered}
             notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
-    suspects, worst_case, exposures = several, WorstCase(scope(1, "free")), list[EntryExposure]()
+    suspects, worst_case, exposures = several, WorstCase(scope(rounds, "free")), list[EntryExposure]()
     try:
         # What nobody learns about static models, nobody learns about drifting ones, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)

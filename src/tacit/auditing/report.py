@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.findings import Coverage, EntryExposure, Remark, Verdict
+from tacit.auditing.findings import Accounting, Coverage, EntryExposure, Remark, Verdict
 from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -46,6 +46,8 @@ class Report:
     """Number of bits that represent an entry."""
     epsilon_bound: EpsilonBound | None = None
     """Smallest proved bound on `epsilon`, and the kind of proof."""
+    accounting: Accounting | None = None
+    """How `epsilon` was computed: by sums, or by the matrix accountant; None without `epsilon`."""
     company: int | None = None
     """Number of parties whose noise `epsilon` counts: the fewest contributors to any sum that the coalition saw. It is
     1 over several rounds of a protocol in which others pass on values that it did not see, and None if it saw

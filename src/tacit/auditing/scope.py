@@ -18,7 +18,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.messages import Envelope
 from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import ONLOOKER, SERVER, Party
-from tacit.protocols import find
+from tacit.protocols import find, is_shipped
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.simulation.faults import Fault, faults_from
 from tacit.runtime.simulation.simulator import Simulation
@@ -65,9 +65,16 @@ class Scope:
     """Distance by which one sample, or one user, can move a vector; None for the norm of the settings."""
     delta: float = 1e-5
     """Probability δ with which the privacy bound may fail."""
+    view_only: bool = False
+    """Whether ε is also computed as if contributions were fixed in advance, from the coalition's view alone."""
     length: int = LENGTH
     """Length of vectors. It determines the number of exposed entries of sparse vectors and the effect of rounding on ε.
     Protocols that are not shipped are also run on vectors of this length."""
+
+    def __post_init__(self) -> None:
+        # Only shipped protocols are believed, because tests check theirs.
+        if is_shipped(self.protocol):
+            object.__setattr__(self, "terms", self.terms.covering)
 
     @classmethod
     def of(
@@ -147,6 +154,8 @@ class Scope:
             problems.append(f"links name {', '.join(strangers)}, who is nobody here")
         if not isinstance(self.sealed, bool):
             problems.append(f"sealed must be True or False, not {self.sealed!r}")
+        if not isinstance(self.view_only, bool):
+            problems.append(f"view_only must be True or False, not {self.view_only!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
             problems.append(f"seed must be a whole number, not {self.seed!r}")
         lying = self.stand_ins if self.stand_ins is not None else {}
@@ -157,7 +166,10 @@ class Scope:
         if self.vectors is not None:
             given = _length_of(self.vectors, self.parties)
             if given is None:
-                problems.append("vectors must give every party one vector of finite numbers, all of one length")
+                problems.append(
+                    "vectors must give every party one vector of finite numbers, all of one length; try: give "
+                    f"{len(self.parties)} vectors, each as long as the model"
+                )
             elif is_count(self.length) and given != self.length:
                 problems.append(
                     f"vectors have {given} entries, but models have length={self.length}; try: give vectors of models, "
@@ -171,8 +183,8 @@ class Scope:
         strangers = sorted({str(member) for member in coalition} - set(everyone))
         if strangers or not coalition:
             near = get_close_matches(strangers[0], everyone, n=1) if strangers else []
-            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
-            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            who = f"{', '.join(strangers)} is nobody here" if strangers else "an empty coalition learns nothing"
+            hint = f"did you mean {near[0]!r}? There are" if near else "try: name one of"
             raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
             raise ConfigError(f"{', '.join(twice)} is named twice in the coalition; try: name each member once")
@@ -199,7 +211,9 @@ class Scope:
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         by_chance = bool(self.terms.known_draws) or any(0 < fault.chance < 1 for fault in self.faults)
-        return by_chance or not (everybody and self.terms.rounds_alike)
+        # Without a server, rounds may differ by a public schedule, of which nothing is sampled.
+        unlike = self.protocol.choice is not None and not self.terms.rounds_alike
+        return by_chance or unlike or not everybody
 
     @property
     def proof_size(self) -> float:

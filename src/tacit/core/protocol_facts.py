@@ -94,6 +94,7 @@ class ArgumentCode(StrEnum):
     FRESH_SUMS = "fresh sums"
     PRIVATE_NEIGHBOURS = "private neighbours"
     FEW_NEIGHBOURS = "few neighbours"
+    DISJOINT_GROUPS = "disjoint groups"
     PLAIN = "plain"
 
 
@@ -184,6 +185,7 @@ class ReasonCode(StrEnum):
     NEIGHBOURS = "neighbours"
     ALL_TO_ALL = "all_to_all"
     GROUPS = "groups"
+    ROTATING = "rotating"
     COMPLETE_GRAPH = "complete_graph"
     EXPONENTIAL_GRAPH = "exponential_graph"
     OWN = "own"

@@ -37,7 +37,11 @@ class Everyone(Participation, frozen=True, tag="everyone"):
 
     def problems(self, users: int) -> list[str]:
         """Returns a problem if there are fewer than 2 users."""
-        return [] if users >= 2 else [f"there must be at least 2 users to hide among, not {users}"]
+        return (
+            []
+            if users >= 2
+            else [f"at least 2 parties are needed, so that they can hide among each other, not {users}"]
+        )
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns all users that are present, if there are at least two."""

@@ -66,7 +66,7 @@ class Node:
         self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
         """Seconds to wait for peers. With a server it is doubled, because the server first waits for other parties."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
-        self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
+        self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation, roster.revision)
         self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
         """The ending of the last round that is over."""

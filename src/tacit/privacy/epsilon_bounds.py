@@ -60,7 +60,7 @@ class BoundKind(StrEnum):
     NOTHING_SEEN = "nothing_seen"
     """The adversary sees nothing that depends on the data, so ε is 0."""
     UNBOUNDED = "unbounded"
-    """Somebody learns a vector that has no noise, so no ε is proved."""
+    """No ε is proved: somebody learns a vector without noise, or what parties learn could not be accounted for."""
 
 
 class EpsilonBound(NamedTuple):

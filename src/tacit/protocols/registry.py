@@ -23,6 +23,7 @@ SHIPPED_AT = {
     "admm": "tacit.protocols.admm:ADMM",
     "pushsum": "tacit.protocols.pushsum:PUSHSUM",
     "cesar": "tacit.protocols.cesar:CESAR",
+    "rotating": "tacit.protocols.rotating:ROTATING",
 }
 """The entry points of the shipped protocols, as `pyproject.toml` declares them. The copy here makes them available in a
 source checkout that is not installed, and keeps other packages from taking their names."""

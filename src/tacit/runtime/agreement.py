@@ -27,7 +27,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.ring_limits import ring_problems
 
 VERSION = 4
-"""Version of all message formats. Incompatible releases have different versions."""
+"""Version of an agreement, which is part of every session."""
 RING = ("bits", "clip", "max_weight", "noise", "norm")
 """Settings of the ring, which the ring validates itself."""
 SELECTED = ("include", "exclude")

@@ -173,7 +173,7 @@ def test_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("demo", *SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for said in ("fedavg", "secagg", "every model", "only the sum", "equal bit for bit"):
+    for said in ("fedavg", "secagg", "every model", "only the sum", "same model"):
         assert said in result.stdout
     told = result.stdout.splitlines()
     assert "Round 2 lost p1 (crashed). The other 4 received their average." in told

@@ -182,7 +182,7 @@ def test_a_roster_from_nothing_to_whole(tacit):
         said = tacit("roster", "add", "federation.toml", f"{name}.card").stdout
         assert Card.load(f"{name}.card").fingerprint in said
         nonces.add(RosterFile.draft("federation.toml").nonce)
-    assert "Everybody takes the new federation.toml" in said
+    assert "Send the new federation.toml to everybody" in said
     told = json.loads(tacit("roster", "add", "federation.toml", "c.card", "--json").stdout)
     nonces.add(told["nonce"])
     assert len(nonces) == 5
@@ -345,7 +345,7 @@ def test_a_federation_for_trials_is_signed_by_everybody(tacit, federation):
     done = tacit("roster", "sign", federation)
     assert done.stdout.splitlines() == [
         "a, b, c, server signed revision 2 of three.",
-        "Revision 2 is signed by a, b, c, server; the next one needs 3.",
+        "Revision 2 is signed by a, b, c, server. Revision 3 will need 3 of these parties.",
     ]
     Membership.of(federation, "a")
 
@@ -354,7 +354,7 @@ def test_copies_are_signed_and_collected(tacit, parties):
     for name in parties:
         Membership.of(f"{name}/federation.toml", name)
     said = tacit("roster", "renew", "federation.toml").stdout
-    assert "Before that, those on it sign it: tacit roster sign federation.toml --me NAME." in said
+    assert "Each party on it signs it first: tacit roster sign federation.toml --me NAME." in said
     for name in parties[:3]:
         Path(name, "federation.toml").write_bytes(Path("federation.toml").read_bytes())
         tacit("roster", "sign", f"{name}/federation.toml", "--me", name)
@@ -366,7 +366,7 @@ def test_copies_are_signed_and_collected(tacit, parties):
     )
     assert (told["revision"], told["quorum"], told["signed"]) == (6, "all-but-one", ["a", "b", "c"])
     shown = " ".join(tacit("roster", "show", "federation.toml").stdout.split())
-    assert "Revision 6 is signed by a, b, c, not by server; the next one needs 3." in shown
+    assert "Revision 6 is signed by a, b, c; still missing: server. Revision 7 will need 3 of these parties." in shown
     for name in parties:
         Path(name, "federation.toml").write_bytes(Path("federation.toml").read_bytes())
         Membership.of(f"{name}/federation.toml", name)

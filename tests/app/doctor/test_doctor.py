@@ -64,10 +64,11 @@ def test_a_machine_whose_peers_run_has_no_failure(made):
     with running(made.node("p1")), running(made.node("p2")), running(made.node("server")):
         found = examine(path_of(made), "p0")
         assert [each for each in found if each.level is not Level.OK] == []
-        here = {"roster", "version", "identity", "identity-card", "folder", "disk", "listen", "clock"}
+        here = {"roster", "version", "identity", "identity-card", "revision", "folder", "disk", "listen", "clock"}
         assert set(levels(found)) == here
         for peer in ("p1", "p2", "server"):
-            assert set(levels(found, peer)) == {"resolve", "port", "tls"}
+            asked = {"version", "revision", "rounds"} if peer == "server" else set()  # the others are no peers of p0
+            assert set(levels(found, peer)) == {"resolve", "port", "tls", *asked}
         accepted = [each.text for each in found if each.code == "tls"]
         assert all("accepts ours" in text for text in accepted)
         # Without a party it says less, and needs no identity.
@@ -99,7 +100,7 @@ def test_a_peer_with_another_certificate_than_the_roster_is_named(made):
     entropy = SeededEntropy("changed")
     changed = made.roster.replace_card(Credentials.generate("p1", entropy).card(made.roster.address_of("p1")), entropy)
     changed.save(path_of(made))
-    with running(made.node("p1")), running(made.node("p2")), running(made.node("server")):
+    with running(made.node("p1")), running(made.node("p2", changed)), running(made.node("server", changed)):
         one = only(examine(path_of(made), "p0"))
     assert (one.code, one.party) == ("tls", "p1")
     assert "another certificate than the roster" in one.text

@@ -90,5 +90,5 @@ def test_every_protocol_has_controls_and_can_be_drawn(name):
     assert all(each["kind"] in ("switch", "number", "choice", "graph", "text") for each in told["settings"])
     scope = asked(f"protocol={name}&parties=8").scope()
     picture = describe_graph(scope.protocol, scope.terms)
-    assert picture["kind"] == ("star" if told["server"] else "groups" if name == "admm" else "graph")
+    assert picture["kind"] == ("star" if told["server"] else "groups" if name in ("admm", "rotating") else "graph")
     assert all(0 <= end < 8 for phase in picture["phases"] for edge in phase.get("edges", ()) for end in edge)

@@ -41,14 +41,14 @@ def test_ten_nodes_in_simulation_get_the_average_of_the_simulator(tmp_path, engi
     first, second = engines.run_simulated(tmp_path, 10, ENTRIES, 2)
     for found in (first, second):
         assert found["lost"] == {}
-        assert found["hops"] == 6
+        assert found["hops"] == 5
         assert np.array_equal(np.array(found["average"], np.float32), simulated(10))
 
 
 def test_three_nodes_over_tls_get_the_average_of_the_simulator(tmp_path, engines):
     (found,) = engines.run_deployed(tmp_path, 3, ENTRIES, 1)
     assert found["lost"] == {}
-    assert found["hops"] == 6
+    assert found["hops"] == 5
     assert np.array_equal(np.array(found["average"], np.float32), simulated(3))
 
 

@@ -15,7 +15,8 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.integrations.flower import api
-from tacit.integrations.flower.driver import LEEWAY, RECORD
+from tacit.integrations.flower.averaging_grid import LEEWAY
+from tacit.integrations.flower.driver import RECORD
 from tacit.integrations.flower.party import JOURNAL, UPDATE
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round_numbers import AHEAD

@@ -14,7 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 from support.flower_fleet import NODES, Trial, asked
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
-from tacit.integrations.flower.driver import RECORD, AveragingGrid, _extract_update, make_mod, restore_arrays
+from tacit.integrations.flower.averaging_grid import AveragingGrid
+from tacit.integrations.flower.driver import RECORD, _extract_update, make_mod, restore_arrays
 from tacit.integrations.flower.party import SealedMessage, StepResult
 from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
@@ -338,17 +339,32 @@ def endless(app, **lies):
     return lied
 
 
-@pytest.mark.parametrize("lies", [{}, {"to": ["p2"], "mail": [b"to myself"]}, {"to": ["p0"], "mail": [b"nonsense"]}])
-def test_a_node_that_goes_on_for_ever_is_given_up(tmp_path, lies):
+ENDLESS = [{}, {"waits": 7}, {"to": ["p2"], "mail": [b"to myself"]}, {"to": ["p0"], "mail": [b"nonsense"]}]
+
+
+@pytest.mark.parametrize("lies", ENDLESS)
+def test_a_round_with_a_server_does_not_wait_for_a_node_that_goes_on_for_ever(tmp_path, lies):
     trial = Trial.of(tmp_path, "secagg", 5)
     fleet = trial.fleet(ENTRIES)
     fleet.apps[NODES + 2] = endless(fleet.apps[NODES + 2], **lies)
     grid = trial.grid(fleet)
     average, failed = grid.send_and_receive(asked(fleet, ENTRIES, 1))
     assert not average.has_error()
-    assert failed.error.reason == "it does not finish"
+    assert failed.error.reason == ("it does not finish" if "waits" in lies else "silent")
     assert set(grid.last.contributors) == {"p0", "p1", "p3", "p4"}
-    assert grid.hops < 1000
+    assert grid.hops <= 7
+
+
+@pytest.mark.parametrize("lies", ENDLESS)
+def test_a_node_that_goes_on_for_ever_without_a_server_is_given_up(tmp_path, lies):
+    trial = Trial.of(tmp_path, "gossip", 5)
+    fleet = trial.fleet(ENTRIES)
+    fleet.apps[NODES + 2] = endless(fleet.apps[NODES + 2], **lies)
+    grid = trial.grid(fleet)
+    average, failed = grid.send_and_receive(asked(fleet, ENTRIES, 1))
+    assert not average.has_error()
+    assert failed.error.reason == "it does not finish"
+    assert grid.hops < 100
 
 
 def test_that_there_is_a_server_is_not_taken_from_one_node(tmp_path):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.net.membership.rendezvous import AHEAD, Hello, Rendezvous
+from tacit.net.membership.rendezvous import AHEAD, WIRE_VERSION, Hello, Rendezvous
 
 OURS = SimpleNamespace(
     session=b"session",
@@ -108,3 +108,38 @@ def test_a_server_waits_for_parties_that_left_if_the_others_are_too_few():
     assert not made.may_begin(4)
     made.listen("b", said("b", b"ours"), 0.0)
     assert made.may_begin(4), "it has joined again"
+
+
+# --- other releases and rosters ------------------------------------------------------------------------------------
+
+
+def test_a_hello_of_a_later_release_may_have_more_fields():
+    later = (*msgspec.structs.astuple(said("b", b"ours")), "something new")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Hello) == said("b", b"ours")
+
+
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        (4, "b uses version 4 (Tacit 0.2) of the wire format, and a version {ours}; try: install a newer {what} at b"),
+        (9, "b uses version 9 of the wire format, and a version {ours}; try: install a newer {what} at a"),
+    ],
+)
+def test_the_older_of_two_wire_versions_is_to_be_replaced(version, line):
+    made = meeting("a", ("b",))
+    made.foreign("b", version)
+    assert str(made.wrong) == line.format(ours=WIRE_VERSION, what="release of Tacit")
+
+
+@pytest.mark.parametrize(("theirs", "older"), [(2, "b"), (4, "a")])
+def test_the_older_of_two_revisions_is_to_be_replaced(theirs, older):
+    made = Rendezvous("a", ("b",), lambda *known: known[-1], b"ours", revision=3)
+    made.sit(OURS)
+    other = msgspec.structs.replace(said("b", b""), session=b"another", revision=theirs)
+    made.listen("b", other, 0.0)
+    assert str(made.wrong) == (
+        f"b has revision {theirs} of federation.toml, and a revision 3; try: have {older} take the newest one, and "
+        "start it again"
+    )
+    made.listen("b", msgspec.structs.replace(other, revision=3), 0.0)
+    assert made.wrong is None, "it does not say what differs"

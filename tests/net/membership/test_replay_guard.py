@@ -10,11 +10,10 @@ import pytest
 from support.federations import Made, averaged, free_ports
 from tacit.core.entropy import SeededEntropy
 from tacit.net.membership.hello import MAX_REPEATS
-from tacit.net.membership.rendezvous import Rendezvous
+from tacit.net.membership.rendezvous import WIRE_VERSION, Rendezvous
 from tacit.net.membership.replay_guard import ReplayGuard, Stamp
 from tacit.net.node_lifecycle import Presence
 from tacit.net.transport.framing import FrameHeader
-from tacit.runtime.agreement import VERSION
 
 pytestmark = pytest.mark.long
 
@@ -140,7 +139,7 @@ async def of_another_release(relay):
     async with after_a_round(relay) as nodes:
         for node in (nodes["p0"], nodes["p1"]):
             node._hellos._ours = lambda to, hello=node._make_hello: msgspec.structs.replace(
-                hello(to), version=VERSION + 1
+                hello(to), version=WIRE_VERSION + 1
             )
             node._hellos.say()
 

@@ -27,7 +27,7 @@ from tacit.net.observability.status import STATUS
 from tacit.net.observability.telemetry import LOG, Spans, log_lines
 
 CLOCK = ("created", "msecs", "relativeCreated")
-EACH = ("fedavg", "secagg", "gossip", "admm-masked", "pushsum-masked", "cesar")
+EACH = ("fedavg", "secagg", "gossip", "admm-masked", "pushsum-masked", "cesar", "rotating")
 
 
 @pytest.fixture

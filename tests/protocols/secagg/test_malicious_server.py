@@ -408,7 +408,7 @@ def test_an_aborted_round_says_who_is_missing_and_how_many_may_be():
         tacit.aggregate([[1.0]] * 3, "secagg", faults=lost)
     assert str(three.value) == (
         "round 1 aborted: 2 of 3 parties delivered MaskedInput, 3 needed (threshold=3); timed out: p1; "
-        "try: run it again when they are back, or add parties: of 4, 1 may drop out by default"
+        "try: run it again when they are back, or add parties: with 4, 1 may be missing from a round"
     )
     assert three.value.detail == (
         "of 3 users with threshold=3, none may drop out; "

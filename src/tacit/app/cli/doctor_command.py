@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.node_commands import File, Folder, Identity
+from tacit.app.cli.node_commands import File, Folder, Identity, ProxyAt
 from tacit.app.cli.options import AsJson, Choice, Verbose, examples
 from tacit.app.doctor.findings import CheckResult, Level, examine
 from tacit.app.terminal import tables
@@ -33,6 +33,7 @@ def doctor(
     ] = None,
     identity: Identity = None,
     folder: Folder = None,
+    proxy: ProxyAt = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -43,12 +44,13 @@ def doctor(
         me: the party of this machine.
         identity: the file with the party's keys.
         folder: where the party keeps its rounds.
+        proxy: HTTP proxy to dial the others through.
         as_json: prints the result as JSON.
         verbose: prints tracebacks and details; read in `main`.
     """
     del verbose
-    own = [None if path is None else Path(path) for path in (identity, folder)]
-    found = examine(Path(federation), me, *own)
+    keys, place = (None if path is None else Path(path) for path in (identity, folder))
+    found = examine(Path(federation), me, keys, place, proxy)
     failed = sum(each.level is Level.FAILED for each in found)
     tables.show_result(as_json, {"failed": failed, "findings": [asdict(each) for each in found]}, render(found))
     if failed:

@@ -386,9 +386,9 @@ def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> No
     """Writes a roster, and prints what changed and what all parties have to do."""
     path = Path(file)
     after.save(path)
-    next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
+    next_ = _missing(after) or [f"Send the new {path.name} to everybody; a party with another file is ignored"]
     if after.required_signatures and not _missing(after):
-        next_.append(f"Before that, those on it sign it: tacit roster sign {shlex.quote(path.name)} --me NAME")
+        next_.append(f"Each party on it signs it first: tacit roster sign {shlex.quote(path.name)} --me NAME")
     _say(_describe_roster(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
 
 
@@ -399,14 +399,20 @@ def _describe_signed(listed: RosterFile) -> list[str]:
     signed = listed.signers(listed.verify_keys)
     others = len({each.verify_key for each in listed.signatures if each.is_valid(listed.statement)}) - len(signed)
     invalid = sum(not each.is_valid(listed.statement) for each in listed.signatures)
-    parts = [f"signed by {', '.join(signed) or 'nobody'}"]
-    if waits := [name for name in listed.verify_keys if name not in signed]:
-        parts.append(f"not by {', '.join(waits)}")
+    parts = [
+        f"Revision {listed.revision} is signed by {', '.join(signed)}"
+        if signed
+        else f"Nobody on revision {listed.revision} has signed it"
+    ]
     if others:
-        parts.append(f"and by {others} of an earlier roster")
+        parts.append(f"{others} of an earlier roster signed it")
     if invalid:
-        parts.append(f"with {invalid} signatures of another content")
-    return [f"Revision {listed.revision} is {', '.join(parts)}; the next one needs {listed.required_signatures}."]
+        parts.append(f"{invalid} signatures are of another content")
+    if waits := [name for name in listed.verify_keys if name not in signed]:
+        parts.append(f"still missing: {', '.join(waits)}")
+    return [
+        f"{'; '.join(parts)}. Revision {listed.revision + 1} will need {listed.required_signatures} of these parties."
+    ]
 
 
 def _missing(listed: RosterFile) -> list[str]:

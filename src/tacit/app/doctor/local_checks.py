@@ -18,9 +18,10 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.core.version import RELEASE
 from tacit.net.membership.identity import Credentials
+from tacit.net.membership.rendezvous import WIRE_VERSION
+from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
 from tacit.net.transport.listen_addresses import WILDCARDS, find_listen_addresses
-from tacit.runtime.agreement import VERSION
 from tacit.runtime.atomic_files import check_folder as check_owner_of_folder
 
 LEAST_FREE = 1 << 30
@@ -39,11 +40,11 @@ def check_roster(roster: RosterFile, path: Path) -> CheckResult:
 
 
 def check_version() -> CheckResult:
-    """Says which release runs, and whether it can talk to peers."""
-    text = f"tacit {RELEASE} (messages of version {VERSION}), Python {platform.python_version()}"
+    """Says which release runs, and whether it can connect to peers."""
+    text = f"tacit {RELEASE} (wire version {WIRE_VERSION}), Python {platform.python_version()}"
     if find_spec("grpc") is None:
         return CheckResult("version", Level.FAILED, f"{text}: grpc is not installed", "pip install 'tacit[grpc]'")
-    return CheckResult("version", Level.OK, f"{text}; the first hello compares it with the peers' version")
+    return CheckResult("version", Level.OK, text)
 
 
 def check_identity(roster: RosterFile, me: Party, path: Path) -> tuple[Credentials | None, list[CheckResult]]:
@@ -61,6 +62,22 @@ def check_identity(roster: RosterFile, me: Party, path: Path) -> tuple[Credentia
     except ConfigError as error:
         return None, [*found, *CheckResult.failure("identity-card", error)]
     return mine, [*found, CheckResult("identity-card", Level.OK, f"its keys are those on the card of {me}")]
+
+
+def check_revision(roster: RosterFile, me: Party, mine: Credentials | None, folder: Path) -> list[CheckResult]:
+    """Checks that the roster is not older than the revision that the party accepted, and that it is signed."""
+    if mine is None:
+        return []
+    try:
+        newer = RevisionGuard(folder, me).check(roster, mine)
+    except ConfigError as error:
+        return CheckResult.failure("revision", error)
+    if not roster.required_signatures:
+        text = f"revision {roster.revision}; the roster names no quorum, so nobody has to sign it"
+    else:
+        state = "which the party accepts when it starts" if newer else "which the party accepted"
+        text = f"revision {roster.revision}, {state}"
+    return [CheckResult("revision", Level.OK, text)]
 
 
 # --- the state folder ----------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ def render_demo(report: DemoReport) -> RenderableType:
 def _summarize_demo(report: DemoReport) -> str:
     """Returns the verdict of the demo: whether masks changed the model, and what each server saw."""
     saw = ", ".join(f"the {run.protocol} server saw {run.server_saw}" for run in report.runs.values())
-    differ = f"differ by up to {report.largest_difference:g}"
-    models = f"Both models {'are equal bit for bit' if report.identical else differ}; {saw}."
+    differ = f"models that differ by up to {report.largest_difference:g}"
+    models = f"Both ways gave {'the same model, bit for bit' if report.identical else differ}; {saw}."
     return f"{report.parties} parties learnt to read handwritten digits. {models}"
 
 

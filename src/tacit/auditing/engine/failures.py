@@ -7,15 +7,22 @@ from tacit.auditing.symbolic.suite import Unregistered
 from tacit.core.errors import NotAuditable, NotLinear
 from tacit.core.messages import Address
 
+REMEDY = (
+    "send vectors only in the fields that `parameters` of a message names, and combine them by sums and constant "
+    "factors (docs/adding-a-protocol.md)"
+)
+"""What to do about a protocol that cannot be audited."""
+
 
 def refusal(name: str, error: Exception) -> NotLinear:
     """Returns the error for a protocol that cannot be audited, with the line or message that caused it."""
     where = culprit(error)
     if isinstance(error, Unregistered):
-        return NotAuditable(f"{name} cannot be audited: {error}{where}")
+        return NotAuditable(f"{name} cannot be audited: {error}{where}", remedy=REMEDY)
     return NotLinear(
         f"{name} does something with vectors that is not linear, and the audit does not guess what that shows: "
-        f"{error}{where}"
+        f"{error}{where}",
+        remedy=REMEDY,
     )
 
 

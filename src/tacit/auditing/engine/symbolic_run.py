@@ -205,7 +205,8 @@ def _number_owner(numbers: dict[Any, int], unknown: Unknown) -> int:
 class SymbolicRun:
     """Some rounds on unknowns and, to prove recipes, the same rounds on numbers."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, noisy: bool = False) -> None:
+        """Runs the rounds of a scope. With `noisy`, noise is represented by unknowns, and results are kept."""
         self.scope, self.names = scope, scope.parties
         entries = scope.entries or (PROOF_ENTRIES if scope.terms.selective else 1)
         if scope.vectors is not None:
@@ -217,8 +218,10 @@ class SymbolicRun:
         # Nothing that a run holds refers back to it, so its memory is free as soon as it is no longer needed.
         value = partial(_value_in, self.brought, self.entries)
         self.simulation = SymbolicSimulation(
-            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, value, scope.stand_ins
+            scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, value, scope.stand_ins, noisy=noisy
         )
+        self.results: list[Mapping[Party, Vector]] = []
+        """The average of each party that finished, by round, in a run with noise."""
         self.envelopes: dict[Number, Envelope] = {}
         self._taken: dict[Party, list[Number]] = defaultdict(list)
         """The envelopes that each party sent or received."""
@@ -258,14 +261,18 @@ class SymbolicRun:
         for number in range(1, self.scope.rounds + 1):
             report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
-                self.contributors.append(self.simulation.average_unknowns(self.scope.changing).contributors)
+                outcome = self.simulation.average_unknowns(self.scope.changing)
             except StepError:
                 raise  # No round of this protocol can end.
             except TacitError as error:
                 self.error_of = error  # A round that ends without an average was still recorded.
                 self.contributors.append(())
+                self.results.append({})
             except Exception as error:
                 raise refusal(self.scope.protocol.name, error) from error
+            else:
+                self.contributors.append(outcome.contributors)
+                self.results.append(outcome.average if self.simulation.table.noisy else {})
             played = self.simulation.last
             if played is None or played.transcript is None:
                 continue

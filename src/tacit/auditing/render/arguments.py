@@ -46,6 +46,10 @@ ARGUMENTS: dict[str, Callable[[Facts], str]] = {
         f"{it['receiver']} receives from {it['neighbours']} others, and with all of them but one it learns the vector "
         f"of that one"
     ),
+    ArgumentCode.DISJOINT_GROUPS: lambda it: (
+        f"{_who(it)} learn sums with at least {it['others']} others in each, and each vector is in one of them, "
+        f"{_when(it)}"
+    ),
     ArgumentCode.PLAIN: lambda _: "whoever receives a vector reads it, because vectors are sent as they are",
 }
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tacit.auditing.findings import plain_remarks
+from tacit.auditing.findings import Accounting, plain_remarks
+from tacit.auditing.render.epsilon import describe_accounting
 from tacit.auditing.render.formulas import list_terms
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
@@ -109,6 +110,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "most_bits": report.most_bits,
         "epsilon": report.epsilon,
         "epsilon_bound": _name_bound(report.epsilon_bound),
+        "accounting": None if report.accounting is None else _describe_accounting(report.accounting),
         "company": report.company,
         "epsilon_at_worst": report.epsilon_at_worst,
         "epsilon_bound_at_worst": _name_bound(report.epsilon_bound_at_worst),
@@ -125,6 +127,19 @@ def describe_report(report: Report) -> dict[str, Any]:
         ],
         "notes": list(map(render_note, report.notes)),
         "note_codes": plain_remarks(report.notes),
+    }
+
+
+def _describe_accounting(accounting: Accounting) -> dict[str, Any]:
+    """Returns how ε was computed as plain data: codes, the figures behind them, and the sentence beside them."""
+    bounds = {"by_sums": accounting.by_sums, "by_matrix": accounting.by_matrix, "view_only": accounting.view_only}
+    return {
+        "method": accounting.method.value,
+        "gap": None if accounting.gap is None else accounting.gap.value,
+        "victim": accounting.victim,
+        "leverage": accounting.leverage,
+        **{name: None if bound is None else bound.epsilon for name, bound in bounds.items()},
+        "in_words": describe_accounting(accounting),
     }
 
 

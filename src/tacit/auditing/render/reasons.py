@@ -20,6 +20,7 @@ REASONS: Sentences = {
     ReasonCode.NEIGHBOURS: lambda it: f"among neighbours, at least {it['fewest']} in a sum",
     ReasonCode.ALL_TO_ALL: lambda _: "all to all, masked",
     ReasonCode.GROUPS: lambda it: f"masked groups of {it['size']}",
+    ReasonCode.ROTATING: lambda it: f"masked groups of {it['size']} that change every round",
     ReasonCode.COMPLETE_GRAPH: lambda _: "masked, everybody hears everybody",
     ReasonCode.EXPONENTIAL_GRAPH: lambda _: "masked, everybody hears about log n others",
     ReasonCode.OWN: lambda it: str(it["text"]),

@@ -133,7 +133,8 @@ def coalitions_in_question(
         return [resolve_members(coalition, parties)]
     if size is not None and (not is_count(size) or size >= len(parties)):
         raise ConfigError(
-            f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: at least one party must be outside"
+            f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: at least one party must be outside",
+            remedy=f"use at most {len(parties) - 1} of the {len(parties)} parties",
         )
     return list(list_coalitions(protocol, parties, 1 if size is None else size))
 

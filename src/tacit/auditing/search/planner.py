@@ -189,7 +189,7 @@ def plan(
         most = "1" if parties == 3 else f"1 to {parties - 2}"
         problems.append(
             f"coalition_size must be {most} of {parties} parties, not {coalition_size}: two others must be left, who "
-            f"hide among each other"
+            f"hide among each other; try: use a smaller coalition_size, or more parties"
         )
     if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= float(dropout) <= 1:
         problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")

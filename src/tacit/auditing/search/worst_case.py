@@ -36,8 +36,10 @@ class WorstCase:
         # For protocols that are not shipped, a dropout is tried whatever their terms say, and so is the round after it.
         self._foreign = not is_shipped(scope.protocol)
         rounds, entries = (2, scope.entries) if self._foreign else (1, 1)
+        if not self._foreign and scope.protocol.choice is None and not scope.terms.rounds_alike:
+            rounds = min(scope.rounds, scope.terms.period)  # The worst round may be a later one of a public schedule.
         # Over two rounds with static models, the difference of two sums is the vector of a party that drops out of one.
-        drift: Drift = "free" if self._foreign else "static"
+        drift: Drift = "free" if rounds > 1 else "static"
         plain = replace(scope, vectors=None, noise=0.0, drift=drift)
         self._scope = replace(plain, rounds=rounds, faults=(), entries=entries)
         # At an entry that every remaining party selects, as few parties share it as the settings allow.

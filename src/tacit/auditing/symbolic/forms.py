@@ -22,6 +22,8 @@ Unknown: TypeAlias = tuple[Any, ...]
 PLAIN, INPUT = "plain", "input"
 """Kinds of a party's inputs: entries as they are, and entries times the weight. The weight itself is one more of the
 second kind."""
+NOISE = "noise"
+"""Kind of the noise that a party adds to one vector. Its owner is the party, the round and the number of the call."""
 ONE: Unknown = ("one",)
 """The constant that public numbers are multiples of. Every party knows it."""
 

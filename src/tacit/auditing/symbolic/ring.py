@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tacit.auditing.symbolic.forms import (
     INPUT,
+    NOISE,
     ONE,
     PLAIN,
     Form,
@@ -24,11 +25,25 @@ from tacit.core.suite import WHOLE, Ring, Update, Vector
 SIZE = 8  # Bytes of an entry.
 
 
+class NoisyEncoding(NamedTuple):
+    """A vector that a party encoded with noise, before its noise was added."""
+
+    vector: Vector
+    part: Fraction
+    """The fraction that the vector and its noise were multiplied by."""
+
+
 class FormTable:
     """Meaning of the bytes of packed symbolic vectors. All parties of an audit share one table, which the auditor
     reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, noisy: bool = False) -> None:
+        """With `noisy`, every vector that is encoded with noise gets an unknown for the noise of each entry."""
+        self.noisy = noisy
+        self.encodings: dict[tuple[Any, int], NoisyEncoding] = {}
+        """The vectors that were encoded with noise, by the party and round and the number of the call."""
+        self.rounded = False
+        """Whether noisy values were rounded again. Then they are no whole-number combinations of what was encoded."""
         self._vectors: dict[bytes, Vector] = {}
         self._packed: dict[Hashable, bytes] = {}
         self._next = 1  # Zero is not used, so that zero bytes never have a meaning.
@@ -124,6 +139,17 @@ def _is_aligned(vector: Vector, entries: int) -> bool:
     return True
 
 
+def _as_forms(vector: Vector) -> Vector:
+    """Returns a vector of forms, in which numbers are multiples of the constant `ONE`."""
+    forms = np.empty(len(vector), dtype=object)
+    forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
+    return forms
+
+
+def _pair(whose: Hashable) -> tuple[Hashable, ...]:
+    return whose if isinstance(whose, tuple) else (whose, 0)
+
+
 class SymbolicRing(Ring):
     """Vectors of one party in one round: a `Form` for each entry, one for the weight and one for a zero."""
 
@@ -133,13 +159,28 @@ class SymbolicRing(Ring):
         """Takes the number of entries, the table, the owner, and values of inputs for choices that depend on data."""
         self.entries, self._table, self._whose, self._value = entries, table, whose, value
         self.length, self.element_bytes, self.dumped_bytes = entries + 2, SIZE, SIZE
-        self._count = 0
+        self._count = self._encodings = 0
 
     def _intern_vector(self, vector: Vector) -> bytes:
         if vector.ndim != 1:
             raise NonlinearUse("a protocol may not pack anything but a vector of unknowns")
         self._count += 1
-        return self._table.intern(self.values(vector), (self._whose, self._count))
+        return self._table.intern(_as_forms(vector), (self._whose, self._count))
+
+    def _noised(self, forms: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns a part of forms with fresh noise, if noise is represented."""
+        if self._table.noisy:
+            self._encodings += 1
+            self._table.encodings[self._whose, self._encodings] = NoisyEncoding(forms, part)
+            forms = forms + unknowns(NOISE, (*_pair(self._whose), self._encodings), len(forms))
+        return forms * part if part != WHOLE else forms
+
+    def _note_rounding(self, vector: Vector) -> None:
+        """Records that values are rounded, if they contain noise."""
+        if self._table.noisy and not self._table.rounded:
+            self._table.rounded = any(
+                unknown[0] == NOISE for form in vector if isinstance(form, Form) for unknown in form.numbers
+            )
 
     def encode(self, update: Update) -> Vector:
         """Returns the weighted vector, followed by its weight and a zero.
@@ -151,7 +192,7 @@ class SymbolicRing(Ring):
             raise ConfigError(f"expected a vector of {self.entries} symbols, not one of shape {update.vector.shape}")
         weight: object = update.weight
         encoded = self.zeros()
-        encoded[: self.entries] = self.values(self.apply_weight(update.vector, weight))
+        encoded[: self.entries] = self._noised(_as_forms(self.apply_weight(update.vector, weight)))
         encoded[self.entries] = weight if isinstance(weight, Form) else Form({ONE: 1}) * weight
         return encoded
 
@@ -180,9 +221,17 @@ class SymbolicRing(Ring):
 
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns a part of a symbolic vector. Numbers in it are public: multiples of the constant `ONE`."""
-        forms = np.empty(len(vector), dtype=object)
-        forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
+        self._note_rounding(vector)
+        forms = _as_forms(vector)
         return forms * part if part != WHOLE else forms
+
+    def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns a part of a party's input and of its noise."""
+        return self._noised(_as_forms(vector), part)
+
+    def add_noise(self, vector: Vector) -> Vector:
+        """Returns a party's input plus its noise."""
+        return self._noised(_as_forms(vector)) if self._table.noisy else vector
 
     def floats(self, total: Vector) -> Vector:
         """Returns the sum itself."""
@@ -196,6 +245,7 @@ class SymbolicRing(Ring):
 
     def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns a part of each form."""
+        self._note_rounding(vector)
         return np.asarray(vector * part)
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:

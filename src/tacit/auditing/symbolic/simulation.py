@@ -71,17 +71,18 @@ class SymbolicSimulation(Simulation):
         stand_ins: Mapping[Party, Role] | None = None,
         *,
         logged: bool = False,
+        noisy: bool = False,
     ) -> None:
         """Sets up a run. `value` returns the value of an input's unknown, for choices that depend on it.
 
-        With `logged`, the calls of parties to their suites are logged.
+        With `logged`, the calls of parties to their suites are logged. With `noisy`, noise is represented by unknowns.
         """
         everyone = protocol.everyone(terms.parties)
         # Symbols have no keys. The session is still that of the run on numbers with this seed, so that whatever is
         # derived from it, such as a sparse graph, is the same in both.
         roster = Roster(Identity.generate(party, entropy_for(seed, f"identity {party}")).member() for party in everyone)
         agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
-        table = FormTable()
+        table = FormTable(noisy=noisy)
         self.table, self.world = table, World(table.read_vector, table.weights, logged=logged)
         roles = stand_ins or {}
         participants = {

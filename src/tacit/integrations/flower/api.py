@@ -20,7 +20,8 @@ from tacit.core.average import Ending, format_count
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party
-from tacit.integrations.flower.driver import AveragingGrid, make_mod
+from tacit.integrations.flower.averaging_grid import AveragingGrid
+from tacit.integrations.flower.driver import make_mod
 from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile

@@ -4,13 +4,17 @@ On Flower the server calls nodes, and nodes never call the server. So the router
 message is on its way that could end it. It has a virtual clock that only its own calls advance, as the simulator has,
 so that waits end in the order of their deadlines. By wrong decisions a malicious router gains no more than any
 malicious network does.
+
+If parties exchange messages with the server only, nothing that they send after the server has finished has a receiver.
+So the round is over then, and what the server sent last, such as the announcement of the sum, is left to be delivered
+with the next message to each party (`take_last_messages`). No round waits for it.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tacit.core.suite import Party
+from tacit.core.suite import SERVER, Party
 from tacit.integrations.flower.party import StepResult
 from tacit.runtime.simulation.faults import LATENCY, PHASE
 
@@ -30,12 +34,20 @@ class NodeCall:
 class Router:
     """State of one round, as the server that carries its messages sees it."""
 
-    def __init__(self, parties: Iterable[Party]) -> None:
-        """Starts with the parties that were asked to begin, the server last."""
-        self.clock = 0.0
+    def __init__(self, parties: Iterable[Party], *, is_star: bool = False) -> None:
+        """Starts with the parties that were asked to begin, the server last.
+
+        Args:
+            parties: The parties.
+            is_star: Whether they exchange messages with the server only.
+        """
+        self.clock, self._is_star = 0.0, is_star
         self._messages: dict[Party, list[bytes]] = {party: [] for party in parties}
         self._until: dict[Party, tuple[int, float]] = {}
         """Number and deadline of the current wait, for each party that waits."""
+        self._expired: dict[Party, int] = {}
+        """Number of the wait whose end each party was told of last."""
+        self._stuck: set[Party] = set()
         self._begun, self._called, self._over = len(self._messages), Counter[Party](), set[Party]()
 
     def record_result(self, party: Party, result: StepResult) -> None:
@@ -44,6 +56,8 @@ class Router:
         if result.over:
             self._over.add(party)
         else:
+            if self._expired.get(party) == result.waits:
+                self._stuck.add(party)  # No honest party still waits for what it was told is over.
             again = before is not None and before[0] == result.waits
             until = before[1] if before is not None and again else self.clock + result.patience * PHASE
             self._until[party] = result.waits, until
@@ -58,6 +72,8 @@ class Router:
 
     def next_calls(self) -> dict[Party, NodeCall]:
         """Returns the calls to make next; none if the round is over."""
+        if self._is_star and SERVER in self._over:
+            return {}
         waiting = [party for party in self._messages if party in self._until]
         if not waiting:
             return {}
@@ -72,12 +88,26 @@ class Router:
             self._messages[party] = []
             if call.messages or call.expired:
                 calls[party] = call
+            if call.expired:
+                self._expired[party] = call.expired
         self._called.update(calls.keys())
         return calls
 
+    def take_last_messages(self) -> dict[Party, list[bytes]]:
+        """Returns the messages that were not delivered to parties that still wait for some."""
+        left = {party: self._messages[party] for party in self._until if self._messages.get(party)}
+        for party in left:
+            self._messages[party] = []
+        return left
+
     def find_endless(self) -> list[Party]:
-        """Returns parties called over twice as often as any finished one, once most have finished."""
-        if 2 * len(self._over) <= self._begun:
-            return []
-        most = 2 * max(self._called[party] for party in self._over) + SPARE
-        return [party for party in self._until if self._called[party] > most]
+        """Returns parties that never finish.
+
+        They still wait for what has timed out, or were called over twice as often as any finished party, once most have
+        finished.
+        """
+        endless = [party for party in self._until if party in self._stuck]
+        if 2 * len(self._over) > self._begun:
+            most = 2 * max(self._called[party] for party in self._over) + SPARE
+            endless += [party for party in self._until if self._called[party] > most and party not in self._stuck]
+        return endless

@@ -16,10 +16,9 @@ from tacit.core.link import frame_parts
 from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import Party
 from tacit.crypto.keys import Keys
-from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.rendezvous import WIRE_VERSION, Hello
 from tacit.net.membership.replay_guard import STAMP_BYTES, ReplayGuard, Stamp
 from tacit.net.transport.peer_link import PeerLink
-from tacit.runtime.agreement import VERSION
 
 MAX_REPEATS = 8
 """Most hellos in a row to one peer. Otherwise a peer that keeps asking for another mark could keep us sending."""
@@ -45,7 +44,7 @@ def open_hello(keys: Keys, sender: Party, data: bytes) -> ReceivedHello | None:
         keys.roster.verify(sender, _statement(keys.me, said), signature)
         stamp, said = Stamp.of(said), said[STAMP_BYTES:]
         _, version, *_ = msgspec.msgpack.decode(said, type=list[msgspec.Raw])
-        if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
+        if (number := msgspec.msgpack.decode(version, type=int)) != WIRE_VERSION:
             return ReceivedHello(stamp, number)
         hello = msgspec.msgpack.decode(said, type=Hello)
     except (PeerFault, ValueError, RecursionError):  # msgspec's errors, and too few items, are ValueErrors

@@ -15,19 +15,24 @@ import msgspec
 
 from tacit.core.errors import ConfigError, Drop, ErrorText, JournalError, PeerFault, TacitError, TransportError
 from tacit.core.suite import SERVER, Party
-from tacit.runtime.agreement import VERSION, Agreement, first_difference
+from tacit.core.version import RELEASE
+from tacit.runtime.agreement import Agreement, first_difference
 from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
 
 MAX_AGREEMENT_BYTES = 1 << 15
 """Most bytes of an agreement in a hello."""
+WIRE_VERSION = 5
+"""Version of everything that nodes send. It rises when nodes of the release before could not take part any longer."""
+WIRE_RELEASES: Mapping[int, str] = {4: " (Tacit 0.2)"}
+"""Releases of other versions, where they are known."""
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The progress of a party, which it sends to its peers."""
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The progress of a party, which it sends to its peers. Later releases may add fields at its end."""
 
     party: Party
     version: int
-    """Version of all message formats. It has this position in every release."""
+    """The wire version. It has this position in every release."""
     incarnation: bytes
     """Identifier of the party's journal. With another journal, the party's earlier messages are unknown."""
     session: bytes = b""
@@ -45,13 +50,22 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """Incarnation with which the party first saw the receiver in this session; empty if it has not seen it."""
     told: bytes = b""
     """The party's agreement as JSON; empty if it is too long."""
+    release: str = ""
+    """The party's release of Tacit."""
+    revision: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The revision of the party's roster."""
 
 
 class Rendezvous:
     """The peers of a party, and the progress of each according to its hello."""
 
     def __init__(
-        self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bytes], ours: bytes
+        self,
+        me: Party,
+        peers: Sequence[Party],
+        seen: Callable[[bytes, Party, bytes], bytes],
+        ours: bytes,
+        revision: int = 0,
     ) -> None:
         """Starts without hellos.
 
@@ -60,8 +74,10 @@ class Rendezvous:
             peers: Its peers.
             seen: Returns the incarnation under which a peer was first seen in a session.
             ours: The incarnation of our own journal.
+            revision: The revision of our roster.
         """
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
+        self._revision = revision
         self.needed = 0
         """Number of peers that have to confirm our journal before we begin; 0 after the first round of a session."""
         self.known: dict[Party, bytes] = {}
@@ -103,11 +119,11 @@ class Rendezvous:
         """Returns our hello to a peer."""
         agreement = self._agreement
         if agreement is None:
-            return Hello(self.me, VERSION, self._ours, left=left)
+            return Hello(self.me, WIRE_VERSION, self._ours, left=left, release=RELEASE, revision=self._revision)
         told = msgspec.json.encode(agreement.described)
         return Hello(
             self.me,
-            VERSION,
+            WIRE_VERSION,
             self._ours,
             agreement.session,
             agreement.entries,
@@ -117,6 +133,8 @@ class Rendezvous:
             left,
             self.known.get(to, b""),
             told if len(told) <= MAX_AGREEMENT_BYTES else b"",
+            RELEASE,
+            self._revision,
         )
 
     def sit(self, agreement: Agreement, needed: int = 0) -> None:
@@ -139,7 +157,8 @@ class Rendezvous:
             return
         session = self._agreement.session
         if hello.session != session:
-            if (difference := _find_difference(self._agreement, sender, hello)) is not None:
+            difference = _compare_revisions(self.me, self._revision, hello)
+            if (difference := difference or _find_difference(self._agreement, sender, hello)) is not None:
                 self.disagreements[sender] = difference
             return
         if sender not in self.known:
@@ -150,9 +169,11 @@ class Rendezvous:
     def foreign(self, sender: Party, version: int) -> None:
         """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
+        theirs = f"version {version}{WIRE_RELEASES.get(version, '')}"
+        older = sender if version < WIRE_VERSION else self.me
         self.disagreements[sender] = ConfigError(
-            f"{sender} uses version {version} of the wire format, and {self.me} version {VERSION}; try: "
-            f"have both run the same release of Tacit"
+            f"{sender} uses {theirs} of the wire format, and {self.me} version {WIRE_VERSION}; try: "
+            f"install a newer release of Tacit at {older}"
         )
 
     @property
@@ -260,6 +281,17 @@ class Rendezvous:
     def _fewest(self) -> int:
         """The fewest parties with which a round can have an average."""
         return 0 if self._agreement is None else self._agreement.terms.fewest_present
+
+
+def _compare_revisions(me: Party, revision: int, hello: Hello) -> TacitError | None:
+    """Returns the error for a peer that has another revision of the roster; None if it has the same, or none."""
+    if not revision or not hello.revision or revision == hello.revision:
+        return None
+    older = me if revision < hello.revision else hello.party
+    return ConfigError(
+        f"{hello.party} has revision {hello.revision} of federation.toml, and {me} revision {revision}; try: have "
+        f"{older} take the newest one, and start it again"
+    )
 
 
 def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:

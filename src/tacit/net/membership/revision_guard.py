@@ -72,19 +72,30 @@ class RevisionGuard:
         """
         if not roster.required_signatures and not os.path.lexists(self.path):
             return
-        mark = RevisionMark.of(roster)
         with self._lock() as state:
-            if state is None:
-                if not roster.signers({self.me: mine.member.verify_key}):
-                    raise ConfigError(
-                        f"{self.me} has not signed revision {roster.revision} of {roster.federation}, its first one; "
-                        f"try: compare the fingerprints, then run tacit roster sign federation.toml "
-                        f"--me {shlex.quote(self.me)}"
-                    )
-                self._write(self._accept(roster, None))
-            elif self._is_newer(state, mark, roster):
-                self._check_quorum(state, roster)
-                self._write(self._accept(roster, state.signed))
+            if self._is_admissible(state, roster, mine):
+                self._write(self._accept(roster, None if state is None else state.signed))
+
+    def check(self, roster: RosterFile, mine: Credentials) -> bool:
+        """Returns whether `admit` would newly accept a revision; raises what it would raise. Writes nothing."""
+        if not roster.required_signatures and not os.path.lexists(self.path):
+            return False
+        return self._is_admissible(self._read(), roster, mine)
+
+    def _is_admissible(self, state: GuardState | None, roster: RosterFile, mine: Credentials) -> bool:
+        """Returns whether a revision is to be accepted, and was not before; raises ConfigError if it does not count."""
+        if state is None:
+            if not roster.signers({self.me: mine.member.verify_key}):
+                raise ConfigError(
+                    f"{self.me} has not signed revision {roster.revision} of {roster.federation}, its first one; "
+                    f"try: compare the fingerprints, then run tacit roster sign federation.toml "
+                    f"--me {shlex.quote(self.me)}"
+                )
+            return True
+        if not self._is_newer(state, RevisionMark.of(roster), roster):
+            return False
+        self._check_quorum(state, roster)
+        return True
 
     def sign(self, roster: RosterFile, mine: Credentials) -> RosterFile:
         """Returns a roster with our signature, after it is on disk that we sign this revision.

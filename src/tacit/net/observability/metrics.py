@@ -127,7 +127,7 @@ class MetricsEndpoint:
 
     Args:
         text: Returns the metrics.
-        obstacle: Returns the reason why no round can begin, or an empty text.
+        obstacle: Returns the reason why the node itself cannot take part in a round, or an empty text.
     """
 
     def __init__(self, text: Callable[[], str], obstacle: Callable[[], str] = str) -> None:

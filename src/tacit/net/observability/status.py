@@ -53,7 +53,8 @@ class PeerStatus:
         """
         hello, at = rendezvous.others.get(peer, (None, 0.0))
         # A server that is ready may die before it begins the round, and is asked every second.
-        awaited = pending or (rendezvous.ready > 0 and (peer == SERVER or not rendezvous.is_there(peer)))
+        awaited = pending or hello is None
+        awaited = awaited or (rendezvous.ready > 0 and (peer == SERVER or not rendezvous.is_there(peer)))
         # Hellos are sent between rounds. In a round, the sign of life is the message that began the wait.
         silent = now - (max(at, since) if pending or hello is None else at)
         return cls(

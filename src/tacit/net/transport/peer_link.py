@@ -359,7 +359,7 @@ def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return f"{where} shows another certificate than federation.toml has; try: have both take the newest one"
     if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
-        return f"{where} closed the connection; try: ask whether it was stopped, or has an older federation.toml"
+        return f"{where} closed the connection; try: start it if it was stopped, or give it the newest roster"
     if "Name or service not known" in details or "DNS" in details:
         return f"there is no host of the name in {peer.address}; try: correct the address of {peer.name}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

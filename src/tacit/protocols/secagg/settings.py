@@ -139,7 +139,7 @@ class SecAggTerms(StarTerms):
         if least < most or self.settings.degree is not None:
             return BACK
         enough = next(n for n in range(most + 1, 2 * most + 4) if two_thirds(n) < n)
-        return f"{BACK}, or add parties: of {enough}, {enough - two_thirds(enough)} may drop out by default"
+        return f"{BACK}, or add parties: with {enough}, {enough - two_thirds(enough)} may be missing from a round"
 
     @property
     def rule(self) -> str:

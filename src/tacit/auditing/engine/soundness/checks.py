@@ -234,8 +234,10 @@ class Guard:
         except NotAuditable as error:
             if not any(run.book.overflowed for run in others):
                 raise
-            raise NotAuditable(f"{error.message}; entries at the clip are too large for its ring, and Terms.span says "
-                               f"how large numbers get") from error  # fmt: skip
+            raise NotAuditable(
+                f"{error.message}; entries at the clip are too large for its ring",
+                remedy="let Terms.span return the largest number that is encoded",
+            ) from error
 
     def check_lengths(self) -> None:
         """Raises NotAuditable if long vectors are treated differently from those of an audit."""
@@ -310,7 +312,10 @@ class Guard:
             return twin(self.scope, agreement or self.agreement, updates, keys)
         except Exception as error:
             name = self.scope.protocol.name
-            raise NotAuditable(f"{name} works on symbols and fails on numbers: {error!r}{culprit(error)}") from error
+            raise NotAuditable(
+                f"{name} works on symbols and fails on numbers: {error!r}{culprit(error)}",
+                remedy=f"try it on numbers first, with tacit.aggregate(vectors, {name!r}, allow_leaks=True)",
+            ) from error
 
 
 def _peel_sums(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], list[Mapping[Unknown, Any]]]:

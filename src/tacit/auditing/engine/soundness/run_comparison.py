@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from tacit.auditing.engine.failures import REMEDY
 from tacit.auditing.engine.soundness.concrete_run import Twin
 from tacit.auditing.engine.soundness.element_comparison import ElementComparison
 from tacit.auditing.engine.views import ItemAt, KeyAt, WholeVector
@@ -53,7 +54,7 @@ def _step(step: Any) -> str:
 
 def different(protocol: str, why: str) -> NotAuditable:
     """Returns the error for a protocol that treats numbers differently from symbols."""
-    return NotAuditable(f"{protocol} cannot be audited: {why}")
+    return NotAuditable(f"{protocol} cannot be audited: {why}", remedy=REMEDY)
 
 
 class Comparison:
@@ -197,7 +198,7 @@ class Comparison:
             for step, items in _items((symbol, *real)):
                 self._walk(spot.at(step), items[0], items[1:])
         elif len({msgspec.msgpack.encode(each) for each in real}) > 1:
-            self._refuse(spot, "it depends on vectors or keys, and is neither")
+            self._refuse(spot, "it depends on vectors or keys, but is itself neither a vector nor a key")
         elif spot.path and isinstance(spot.path[-1], KeyAt) and symbol != here:
             self._refuse(spot, "it is another on numbers than on symbols")
 
