@@ -24,7 +24,8 @@ PAGE, CLAIMS, KEPT = HERE / "attacks.md", HERE / "claims.md", HERE / "attacks.js
 HEAD = """\
 # Attacks: all results
 
-*Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary, which is enough if you sign off a federation.
+*Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary. If you sign off a
+federation, the summary is enough.
 
 | column | meaning |
 | --- | --- |
