@@ -24,8 +24,8 @@ PAGE, CLAIMS, KEPT = HERE / "attacks.md", HERE / "claims.md", HERE / "attacks.js
 HEAD = """\
 # Attacks: all results
 
-*Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary. If you sign off a
-federation, the summary is enough.
+*Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary.
+If you sign off a federation, the summary is enough.
 
 | column | meaning |
 | --- | --- |
