@@ -366,8 +366,10 @@ def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(collud
 def test_mistakes_are_one_line_that_helps(arguments, line):
     done = run(*arguments, code=2)
     assert done.stdout == ""
-    assert done.stderr.startswith(f"error[config]: {line}")
-    assert done.stderr.count("\n") == 1
+    first, *more = done.stderr.splitlines()
+    assert first.startswith(f"error[config]: {line}")
+    assert len(more) <= 1
+    assert all(each.startswith("try: ") for each in more)
 
 
 # --- attacks, and how fast it is -----------------------------------------------------------------------------------
