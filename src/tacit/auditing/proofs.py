@@ -48,9 +48,15 @@ def arguments_for(
 def name_covering_argument(scope: "Scope", coalition: Collection[Party]) -> str:
     """Returns the name of an argument that covers all rounds, dropouts and samples of a scope; empty if none does.
 
-    No argument is about eavesdroppers, injected faults, other coroutines, or vectors that are given.
+    No argument is about eavesdroppers, injected faults, other coroutines, given vectors, or which entries are selected.
     """
-    if ONLOOKER in coalition or scope.injected_faults or scope.stand_ins or scope.vectors is not None:
+    if (
+        ONLOOKER in coalition
+        or scope.injected_faults
+        or scope.stand_ins
+        or scope.vectors is not None
+        or scope.terms.selective
+    ):
         return ""
     # What nobody learns about static models, nobody learns about models that drift.
     drift = "free" if scope.drift == "free" else "static"
