@@ -60,7 +60,8 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     for dropout in report.dropouts:
         yield Text(_describe_dropout(dropout))
     party, round_ = report.glimpse.party, report.glimpse.round
-    yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
+    count = len(report.glimpse.true)
+    yield Text(f"\nThe first {count} numbers that the server received from {party} in round {round_}, decoded:\n")
     yield _glimpse(report)
     yield Text("\nThat is what one server saw. What each protocol exposes, the audit computes:\n")
     table = make_table()
@@ -82,7 +83,7 @@ def _next(parties: int) -> Iterator[str]:
 
 def _runs(report: DemoReport) -> Table:
     table = make_table("averaging")
-    for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes each\na round"):
+    for heading in ("test\naccuracy", "rounds", "missing\na party", "bytes each\na round"):
         table.add_column(heading, justify="right")
     table.add_column("the server saw")
     for run in report.runs.values():
