@@ -20,6 +20,7 @@ import numpy as np
 import tacit
 from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.designs import Batches, Random, graphs, groups, secure_degree
+from tacit.lab import papers
 from tacit.lab.attacks import eavesdropper_decoding, epsilon
 from tacit.lab.attacks.lies import search, variants
 
@@ -278,7 +279,8 @@ def reproduced(claim: Claim) -> Finding:
     """Returns the result of the rows of a claim; the paper's scale has the last word on a row."""
     kept = json.loads(REPRODUCED.read_text(encoding="utf-8"))
     results = [kept.get(f"{claim.name} {scale}", {"rows": []}) for scale in ("small", "paper")]
-    rows: dict[str, Any] = {row["what"]: row for result in results for row in result["rows"]}
+    identify = papers.find(claim.name).identify
+    rows: dict[str, Any] = {identify(row["what"]): row for result in results for row in result["rows"]}
     # Rows on lemmas name the lemma behind a colon.
     about = [
         row

@@ -19,10 +19,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tacit.app.terminal.tables import format_minutes, list_quickest
 from tacit.core.progress import Progress
 from tacit.lab import papers
-from tacit.lab.papers.reproduction import Chart, Reproduction, Scale
-from tacit.lab.papers.rules import RowVerdict
+from tacit.lab.papers.minutes import MINUTES
+from tacit.lab.papers.reproduction import Chart, Reproduction, Row, Scale
+from tacit.lab.papers.rules import Estimate, RowVerdict
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "reproductions.md", HERE / "reproductions.json"
@@ -34,6 +36,7 @@ PAPERS = {
     "004": "CESAR",
 }
 PICTURES = HERE / "reproductions"
+MODULE = Path(papers.__file__).with_name("minutes.py")
 HEAD = """\
 # Reproductions: the papers' tables and figures, run again
 
@@ -58,21 +61,53 @@ TAIL = """
 
 | term | meaning |
 | --- | --- |
-| agrees, differs | the verdict of a rule that was written before the run, with a reason for its constant \
-(`src/tacit/lab/papers`); a test checks that each rule accepts the paper's own number |
-| not comparable | the experiment was changed too much, the spread over seeds is too wide, or the paper has no number |
-| ours | mean ± standard deviation over seeds; intervals are Student's t at 95 % |
-| small, paper | the scale of the run: minutes on two cores, or the paper's size as far as it is feasible |
+| agrees, differs | the verdict of the row's rule; each rule and its threshold were fixed before the run \
+(`src/tacit/lab/papers`) |
+| not comparable | the paper has no number, the experiment was changed too much, or the 95 % interval of our mean \
+includes the threshold. Then the row states the interval |
+| ours | mean ± standard deviation over seeds; a share of runs has no ±. Intervals are Student's t at 95 % |
+| read off the figure | the paper draws the number and does not print it |
+| small, paper | the scale of the run: small takes the minutes in the list; paper has the paper's size, as \
+far as feasible |
 | minutes | CPU minutes of one core |
 
-A row that was run at both scales counts once, with the result at the paper's scale. `tacit reproduce NAME` runs a
-reproduction again.
-`python docs/reproductions.py` writes this page and the full tables."""
+A row that was run at both scales counts once, with the result at the paper's scale; so do rows that differ only in the
+size of the scale, such as the number of rounds. `python docs/reproductions.py` writes this page and the full tables."""
+NAMES_HEAD = """
+## Run one yourself
+
+`tacit reproduce NAME` runs a table or figure again, at `--scale small` unless you choose `--scale paper`. The
+quickest are {quickest}.
+The list is in the order of the papers:
+
+| name | minutes at scale small | needs | table or figure |
+| --- | ---: | --- | --- |"""
+LETTERS = {
+    "000": "ρ is ADMM's step parameter. MSE is the mean squared error of the average.",
+    "001": "L(w) is the loss of the model w; it is smallest at w*. In 001-fig3 and 001-steps, w* is 2 and L(w*) is 5. "
+    "η_t is the step size in round t. y_i(0) is the random number with which client i hides its model, and y(0) stands "
+    "for all of them. p_ii is the fraction that client i keeps of its own values. U is a uniform distribution.",
+    "002": "N users exist, and K of them are asked in a round. p is the probability that a user is absent. T is the "
+    "anonymity set: the fewest users in a sum that the server can single out. E is the number of local steps. L* is "
+    "the smallest loss.",
+    "003": "ε is the privacy budget, and σ the standard deviation of the noise. K is the number of local steps between "
+    "averages. E of m users are summed. θ is the model, θ⁰ the first one and θ̄ the mean of all. L, λ and G are "
+    "constants of the loss J.",
+    "004": "α is the fraction of entries that a node selects, and β the fraction that it sends. s is the masking "
+    "requirement: the fewest other nodes with masks on an entry.",
+}
+"""Letters of each paper that its rows use."""
 PAPER_HEAD = """\
 # Paper {number}, {title}: all rows
 
 *Reference.* Every row of paper {number} that was run again, with the paper's number, ours, and the verdict. The
-[summary](../reproductions.md#how-to-read-the-tables) explains the columns. [Papers](../papers.md) has the citation."""
+[summary](../reproductions.md#how-to-read-the-tables) explains the columns. [Papers](../papers.md) has the citation.
+
+**Letters.** {letters}"""
+MINUTES_HEAD = '''\
+"""CPU minutes of each reproduction at small scale, as measured; docs/reproductions.py writes this file."""
+
+MINUTES: dict[str, float] = {'''
 SHOWN = {
     "000-fig4": "error of ADMM's average by iteration",
     "001-fig3": "convergence of PPSGD",
@@ -90,20 +125,20 @@ HIGHLIGHTS = (
     ),
     (
         "000-fig4",
-        "iterations that show a curious peer nobody's model (Theorem III.2)",
-        "ADMM iterations that show one curious peer of 9 no model",
+        "iterations after which a curious peer still recovers nobody's model (Theorem III.2)",
+        "ADMM iterations after which one curious peer of 9 still recovers no model",
     ),
     ("001-fig3", "L − 5 after 50 rounds, mean over clients", "distance of PPSGD from the optimal loss after 50 rounds"),
     (
         "001-table3",
         "decoded from 5 rounds, PPSGD, y(0) ~ U(0.5, 1.5)",
-        "runs of PPSGD that an eavesdropper decodes from 5 rounds",
+        "share of PPSGD runs that an eavesdropper decodes from 5 rounds",
     ),
     ("002-cardinality", "T by the audit, Batches of 6", "anonymity set of batches of 6"),
     (
         "002-accuracy",
         "Batches, T = 6, minus Random, after 20 rounds, N = 120, K = 12, i.i.d.",
-        "accuracy of batches of 6 minus random participation, 20 rounds",
+        "accuracy with batches of 6, minus accuracy with random participation, after 20 rounds",
     ),
     (
         "003-epsilon",
@@ -128,7 +163,7 @@ VERDICTS = {
     RowVerdict.DIFFERS: "**differs**",
     RowVerdict.NOT_COMPARABLE: "not comparable",
 }
-SHORT = {RowVerdict.AGREES: "agree", RowVerdict.DIFFERS: "differ", RowVerdict.NOT_COMPARABLE: "not comparable"}
+SHORT = {RowVerdict.AGREES: "agree:", RowVerdict.DIFFERS: "differ:", RowVerdict.NOT_COMPARABLE: "not comparable:"}
 DIGITS = 5
 """Significant digits of a chart's numbers that are kept."""
 LOOKED = 0.1
@@ -201,7 +236,7 @@ def pages() -> dict[Path, str]:
     """Returns the summary and the pages of full tables, by path."""
     found = kept()
     full = {PICTURES / f"{number}.md": _paper_page(number, title, found) for number, title in PAPERS.items()}
-    return {PAGE: _summary_page(found), **full}
+    return {MODULE: minutes_module(found), PAGE: _summary_page(found), **full}
 
 
 def _summary_page(found: dict[str, Any]) -> str:
@@ -210,12 +245,20 @@ def _summary_page(found: dict[str, Any]) -> str:
     head = HEAD.format(
         rows=sum(total.values()), agree=counts[0], differ=counts[1], other=counts[2], missing=total["not run"]
     )
-    lines = [head + "\n".join(_summary(found)), HIGHLIGHTS_HEAD, *_highlights(found), FIGURES, *_figures(found), TAIL]
+    lines = [
+        head + "\n".join(_summary(found)),
+        HIGHLIGHTS_HEAD,
+        *_highlights(found),
+        FIGURES,
+        *_figures(found),
+        *_names(),
+        TAIL,
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _paper_page(number: str, title: str, found: dict[str, Any]) -> str:
-    lines = [PAPER_HEAD.format(number=number, title=title)]
+    lines = [PAPER_HEAD.format(number=number, title=title, letters=LETTERS[number])]
     for name in papers.names():
         if not name.startswith(number):
             continue
@@ -229,6 +272,25 @@ def _paper_page(number: str, title: str, found: dict[str, Any]) -> str:
             if texts:
                 lines += [f"\n**{heading}:**\n", *(f"- {each}" for each in texts)]
     return "\n".join(lines) + "\n"
+
+
+def _names() -> Iterator[str]:
+    """Yields the list of all reproductions with their minutes."""
+    yield NAMES_HEAD.format(quickest=", ".join(f"`{name}`" for name in list_quickest()))
+    for name in papers.names():
+        what = papers.find(name)
+        needs = ", ".join([*what.extras, *what.data])
+        yield f"| {_link(name)} | {format_minutes(MINUTES.get(name))} | {needs} | {_cell(what.title)} |"
+
+
+def minutes_module(found: dict[str, Any]) -> str:
+    """Returns the source of the module with the minutes at small scale."""
+    lines = [
+        f'    "{key.removesuffix(" small")}": {each["minutes"]},'
+        for key, each in found.items()
+        if key.endswith(" small")
+    ]
+    return "\n".join([MINUTES_HEAD, *lines, "}"]) + "\n"
 
 
 def _highlights(found: dict[str, Any]) -> Iterator[str]:
@@ -294,15 +356,16 @@ def _summary_row(name: str, counts: Counter[str]) -> str:
 
 
 def _verdicts(name: str, found: dict[str, Any]) -> dict[str, str]:
-    """Returns the verdict of each row that was run; the paper's scale has the last word."""
+    """Returns the verdict of each row that was run, by its identity; the paper's scale has the last word."""
+    identify = papers.find(name).identify
     results = [found.get(f"{name} {scale}", {"rows": []}) for scale in ("small", "paper")]
-    return {row["what"]: row["verdict"] for result in results for row in result["rows"]}
+    return {identify(row["what"]): row["verdict"] for result in results for row in result["rows"]}
 
 
 def _missing(what: Reproduction, found: dict[str, Any]) -> list[str]:
     """Returns the declared rows that were run at no scale."""
     ran = _verdicts(what.name, found)
-    return [each.what for each in what.declared if each.what not in ran]
+    return [each.what for each in what.declared if what.identify(each.what) not in ran]
 
 
 def _not_run(what: Reproduction, found: dict[str, Any]) -> list[str]:
@@ -323,11 +386,18 @@ def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
     rules = list(dict.fromkeys(row["rule"] for row in result["rows"] if row.get("rule")))
     letters = {rule: _letter(place) for place, rule in enumerate(rules)}
     rows = [
-        (row["what"], row["paper"], row["ours"], VERDICTS[row["verdict"]], letters.get(row.get("rule"), ""), row["why"])
+        (
+            row["what"],
+            row["paper"],
+            row["ours"],
+            VERDICTS[row["verdict"]],
+            letters.get(row.get("rule"), ""),
+            _why(name, row),
+        )
         for row in result["rows"]
     ]
     counts = Counter(row["verdict"] for row in result["rows"])
-    said = ", ".join(f"{counts[each]} {SHORT[each]}" for each in RowVerdict)
+    said = ", ".join(f"{SHORT[each]} {counts[each]}" for each in RowVerdict)
     return [
         "",  # or else this would be a row of the table before
         f"`tacit reproduce {name} --scale {scale}` ({_minutes(result)}), {len(rows)} rows: {said}.\n",
@@ -338,6 +408,13 @@ def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
         *(["", "| rule | agrees if | reason |", "| --- | --- | --- |"] if rules else []),
         *(f"| {letter} | {' | '.join(_split_rule(rule))} |" for rule, letter in letters.items()),
     ]
+
+
+def _why(name: str, row: dict[str, Any]) -> str:
+    """Returns what a row covers and, if it is not comparable because of its spread, that reason first."""
+    estimates = tuple(Estimate(**each) for each in row.get("estimates", ()))
+    spread = papers.find(name).explain(Row(**row | {"estimates": estimates}))
+    return "; ".join(text for text in (spread, row["why"]) if text)
 
 
 def _split_rule(rule: str) -> tuple[str, str]:
@@ -386,7 +463,9 @@ def is_current() -> bool:
 def _minutes(result: dict[str, Any]) -> str:
     """Returns how long it took, if all of it was measured in one run."""
     minutes = result["minutes"]
-    return "combined from two runs, not timed as a whole" if minutes is None else f"{minutes:g} minutes"
+    if minutes is None:
+        return "combined from two runs, not timed as a whole"
+    return f"{minutes:g} minutes" if minutes else "under 3 seconds"
 
 
 def _cell(text: str) -> str:

@@ -43,7 +43,7 @@ class ComparisonResult:
     """Metrics of the last round, for each seed."""
     parties: int = 1
     exposed: str = ""
-    """Parties that could learn a model and whose, by the audit, in a few words."""
+    """Number of models that the worst coalition of the scenario's `adversary` recovers, and its members, in words."""
     verdict: Verdict = Verdict.NOT_AUDITED
     """Verdict of the audit on the settings."""
     server: bool = False
@@ -98,8 +98,20 @@ def _write_value(value: Any) -> str:
 def list_variants(scenario: Scenario) -> list[dict[str, Any]]:
     """Returns every protocol with settings that pass the audit, then local-only and centralised training."""
     own = scenario.protocol
-    listed = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
+    listed = [{"name": each.name, **_fit_graph(each.example_options, scenario)} for each in REGISTRY.usable()]
     return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
+
+
+def _fit_graph(options: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """Returns example options, without their graph if the scenario has too few parties for its degree."""
+    degree = options.get("graph", {}).get("degree", 0)
+    return {name: value for name, value in options.items() if name != "graph" or degree < scenario.data.parties}
+
+
+def with_same_graph(scenario: Scenario, protocol: dict[str, Any]) -> dict[str, Any]:
+    """Returns a named protocol on the graph on which it runs if no protocol is named, unless it has its own graph."""
+    listed = next((each for each in list_variants(scenario) if each["name"] == protocol["name"]), {})
+    return protocol | {"graph": listed["graph"]} if "graph" in listed and "graph" not in protocol else protocol
 
 
 def parse_variant(text: str) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def compare(
 
     Args:
         scenario: The scenario.
-        protocols: The protocols with their options; None for all.
+        protocols: The protocols with their options; None for all. Those on a graph have the same in both cases.
         progress: Receives the start of every protocol and the end of every round, in rounds of all protocols.
         seeds: Number of seeds, from that of the scenario on, with each of which every protocol runs.
     """
@@ -158,7 +170,7 @@ def compare(
         return _run_variant(scenario, protocol, report_rounds, asked, seeds)
 
     if protocols is not None:
-        return [run(protocol) for protocol in protocols]
+        return [run(with_same_graph(scenario, protocol)) for protocol in protocols]
     every, own = list_variants(scenario), scenario.protocol["name"]
     # The scenario's own protocol comes first, because its problems are problems of the scenario.
     found = {own: run(scenario.protocol)}

@@ -140,6 +140,7 @@ def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
     done = tacit("train", written(OWN))
     assert done.exit_code == 0, done.output
     assert "four clinics, by 4 parties with 16 samples each" in done.stdout
+    assert re.search(r"^models exposed +nobody", done.stdout, re.MULTILINE)
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("four-clinics-secagg-")
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -362,11 +363,36 @@ def test_compare_repeats_over_seeds_and_shows_intervals(tacit):
         assert own["accuracy"] == both["history"][-1]["accuracy"] == first["history"][-1]["accuracy"]
         assert own["accuracy"] != other["accuracy"]
     text = tacit(*asked, "--seeds", "2").stdout
-    assert text.startswith("1 of 2 protocols exposes models: fedavg.\n")
+    assert text.startswith("Models are exposed in 1 of 2 rows: fedavg.\n")
     assert text.count("%±") >= 2
     assert "means over seeds 0 to 1" in " ".join(text.split())
     headings = [text.index(f"\n{heading}\n") for heading in ("Assumptions", "Not covered")]
     assert headings == sorted(headings)
+
+
+def test_compare_audits_coalitions_of_the_scenarios_size(tacit):
+    scenario = "rounds = 1\nadversary = {}\n[data]\nparties = 6\n[local]\nrate = 0.5\n"
+    for adversary, exposed, says in (
+        (1, "2 of 5", "colludes with nobody"),
+        (2, "4 of 4", "any 2 parties collude, and the server can be one of them"),
+    ):
+        asked = ("compare", written(scenario.format(adversary)), "--seeds", "1", "--protocol", "gossip graph=ring")
+        (found,) = json.loads(tacit(*asked, "--json").stdout)
+        assert found["exposed"].startswith(exposed)
+        assert says in " ".join(tacit(*asked).stdout.split())
+
+
+def test_a_protocol_runs_on_the_same_graph_whether_or_not_it_is_named():
+    base = comparison.STANDARD
+    listed = {each["name"]: each for each in comparison.list_variants(base)}
+    named = comparison.with_same_graph(base, {"name": "cesar", "share": 0.3})
+    assert named == {"name": "cesar", "share": 0.3, "graph": listed["cesar"]["graph"]}
+    assert comparison.with_same_graph(base, {"name": "gossip", "graph": "ring"})["graph"] == "ring"
+    assert comparison.with_same_graph(base, {"name": "secagg"}) == {"name": "secagg"}
+    few = msgspec.structs.replace(base, data=msgspec.structs.replace(base.data, parties=4))
+    assert comparison.with_same_graph(few, {"name": "gossip"}) == {"name": "gossip"}, "no degree of 4 among 4"
+    own = msgspec.structs.replace(base, protocol={"name": "gossip"})
+    assert comparison.with_same_graph(own, {"name": "gossip"}) == {"name": "gossip"}
 
 
 def test_compare_measures_no_start_up(monkeypatch):
@@ -552,6 +578,9 @@ def test_a_protocol_that_is_none_is_told(tacit):
 def test_every_reproduction_is_listed_and_says_what_it_is(tacit):
     done = tacit("reproduce", "--list", "--json")
     assert [each["name"] for each in json.loads(done.stdout)] == list(papers.names())
+    text = " ".join(tacit("reproduce").stdout.split())
+    assert "The quickest are 001-steps, 002-optimality, " in text
+    assert re.search(r"000-fig3 5\.5 Test accuracy", text)
     assert {name[:3] for name in papers.names()} == {"000", "001", "002", "003", "004"}
     for name in papers.names():
         found = papers.find(name)
@@ -564,6 +593,9 @@ def test_a_table_is_run_again_and_drawn(tacit):
     done = tacit("reproduce", "004-table2", "--picture", "table.svg")
     assert done.exit_code == 0, done.output
     assert "43.8" in done.output
+    assert "at scale small. Agrees: " in done.output
+    assert "1: agrees if: equal to the printed number." in done.output
+    assert "docs/reproductions/004.md" in done.output
     assert Path("table.svg").exists()
 
 

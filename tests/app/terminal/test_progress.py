@@ -117,7 +117,7 @@ def test_an_audit_tells_what_it_does_to_which_coalition_of_how_many():
         "running round 2 of 2 on unknowns",
         "comparing the sums of 20 rounds",
         "trying seed 8 of 8",
-        "proving it on numbers, round 2",
+        "checking the symbolic run against a numeric run, round 2",
     ):
         assert any(line.endswith(doing) or f"{doing} " in line for line in told), doing
 

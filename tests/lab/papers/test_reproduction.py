@@ -1,15 +1,17 @@
 """Declared rows, and the page of all reproductions with its summary."""
 
+import re
 import runpy
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tacit.lab import papers
+from tacit.lab.papers import minutes
 from tacit.lab.papers.reproduction import DeclaredRow
-from tacit.lab.papers.rules import Estimate, NotCompared, PaperNumber, RowVerdict, SameSign
+from tacit.lab.papers.rules import Between, Estimate, NotCompared, PaperNumber, RowVerdict, SameSign
 
 ROOT = Path(__file__).parents[3]
 GAP = DeclaredRow("gap", PaperNumber(-0.51, rounding=0.01), SameSign("the size depends on the data"), "points", "+.2f")
@@ -50,7 +52,7 @@ def test_the_summary_counts_every_row_once(page_module):
         number, (total, *parts) = line[2:5], [int(cell) for cell in line.strip("| ").split(" | ")[1:]]
         assert total == sum(parts)
         whats = {
-            (key.split()[0], row["what"])
+            (name := key.split()[0], papers.find(name).identify(row["what"]))
             for key, result in found.items()
             if key.startswith(number)
             for row in result["rows"]
@@ -88,3 +90,30 @@ def test_sizes_that_differ_from_the_papers_are_listed_as_changed(name):
             numbers = [each for each in flatten(small) if each not in flatten(sizes["paper"][key])]
             missing = [each for each in numbers if isinstance(each, (int, float)) and f"{each:,}" not in changed]
             assert not missing, f"{name}: {key} {missing}"
+
+
+@pytest.mark.parametrize("name", ["002-convergence", "003-lemmas"])
+def test_rows_that_differ_only_in_the_size_of_the_scale_count_once(page_module, name):
+    found, what = page_module["kept"](), papers.find(name)
+    small, paper = ({row["what"] for row in found[f"{name} {scale}"]["rows"]} for scale in ("small", "paper"))
+    assert small != paper
+    assert {what.identify(each) for each in small} == {what.identify(each) for each in paper}
+    assert len(page_module["_verdicts"](name, found)) == len(small) == len(paper)
+    assert page_module["_missing"](what, found) == []
+
+
+def test_a_row_says_why_its_spread_decides_nothing():
+    near = DeclaredRow("share", "all", Between("one picture", low=0.9), identity="share of runs")
+    what = replace(papers.find("000-fig6"), declared=(near, GAP))
+    row = near.measure(Estimate.share(33, 40))
+    assert row.verdict is RowVerdict.NOT_COMPARABLE
+    assert re.fullmatch(r"the 95% interval, 0\.\d+ to 0\.\d+, includes 0\.9", what.explain(row))
+    assert what.explain(near.measure(Estimate.certain(1.0))) == ""
+    assert what.explain(GAP.measure(Estimate.over([-3.0, 3.0]))).endswith("includes 0")
+    assert what.identify("share") == "share of runs"
+    assert what.identify("gap") == "gap"
+
+
+def test_the_minutes_of_the_list_are_those_that_were_measured(page_module):
+    assert page_module["minutes_module"](page_module["kept"]()) == Path(minutes.__file__).read_text(encoding="utf-8")
+    assert minutes.MINUTES.keys() == set(papers.names())

@@ -27,6 +27,7 @@ from tacit.app.terminal import tables
 from tacit.app.terminal.progress import ProgressDisplay, show_progress
 from tacit.core.errors import ConfigError, MissingExtra, TacitError
 from tacit.lab import comparison, papers
+from tacit.lab.papers.minutes import MINUTES
 from tacit.lab.papers.reproduction import Scale
 from tacit.learn.scenario import Scenario, locate_problems
 from tacit.learn.scenario_check import load_scenario
@@ -268,6 +269,7 @@ def node(
 
 
 @app.command(
+    help=COMMANDS["compare"].summary,
     epilog=examples(
         "tacit compare --rounds 5 --picture compare.png",
         "tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'",
@@ -281,14 +283,18 @@ def compare(
     protocol: Annotated[
         list[str] | None,
         Choice(
-            help="A protocol and its settings, such as 'cesar share=0.3'. May be repeated (default: all).",
+            help="A protocol and its settings, such as 'cesar share=0.3'. May be repeated; only the named ones are "
+            "compared (default: all, with the scenario's own settings for its own protocol).",
             autocompletion=protocol_names,
         ),
     ] = None,
     rounds: Annotated[int | None, Choice(help="Number of rounds (default: as the scenario says).")] = None,
     seeds: Annotated[
         int | None,
-        Choice(help="Number of seeds that each protocol runs with (default: 3; 1 where rounds cost a privacy budget)."),
+        Choice(
+            help="Number of seeds that each protocol runs with, from the scenario's seed on (default: 3; 1 where "
+            "rounds cost a privacy budget)."
+        ),
     ] = None,
     picture: Picture = None,
     as_json: AsJson = False,
@@ -329,13 +335,17 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure of a paper, such as 001-fig3, which needs no data. Without it, all are listed, "
-            "with the data that each needs.",
+            help="A table or figure of a paper, such as 001-steps, which takes seconds and needs no data. Without it, "
+            "all are listed, with the minutes and the data that each needs.",
             autocompletion=reproduction_names,
         ),
     ] = None,
     scale: Annotated[
-        str, Choice(help="small takes minutes; paper runs the paper's sizes as far as an hour allows (default: small).")
+        str,
+        Choice(
+            help="small takes the minutes that the list states; paper runs the paper's sizes as far as feasible, and "
+            "can take hours (default: small)."
+        ),
     ] = "small",
     every: Annotated[bool, Choice("--list", help="List all that can be reproduced.")] = False,
     picture: Picture = None,
@@ -348,7 +358,13 @@ def reproduce(
     if every or name is None:
         listed = [papers.find(each) for each in papers.names()]
         plain = [
-            {"name": each.name, "title": each.title, "unstated": each.unstated, "changed": each.changed}
+            {
+                "name": each.name,
+                "title": each.title,
+                "minutes": MINUTES.get(each.name),
+                "unstated": each.unstated,
+                "changed": each.changed,
+            }
             for each in listed
         ]
         tables.show_result(as_json, plain, tables.render_reproductions(listed))
@@ -360,4 +376,4 @@ def reproduce(
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
     rows = {"name": name, "scale": scale, "rows": found.rows}
-    tables.show_result(as_json, rows, tables.render_reproduction(chosen, found), picture)
+    tables.show_result(as_json, rows, tables.render_reproduction(chosen, found, scale), picture)

@@ -23,6 +23,7 @@ from tacit.core.average import format_count
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.lab.comparison import ComparisonResult
+from tacit.lab.papers.minutes import MINUTES
 from tacit.lab.papers.reproduction import Reproduction, Result
 from tacit.lab.papers.rules import Estimate, RowVerdict
 from tacit.learn.scenario import Scenario
@@ -59,7 +60,8 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     for dropout in report.dropouts:
         yield Text(_describe_dropout(dropout))
     party, round_ = report.glimpse.party, report.glimpse.round
-    yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
+    count = len(report.glimpse.true)
+    yield Text(f"\nThe first {count} numbers that the server received from {party} in round {round_}, decoded:\n")
     yield _glimpse(report)
     yield Text("\nThat is what one server saw. What each protocol exposes, the audit computes:\n")
     table = make_table()
@@ -81,7 +83,7 @@ def _next(parties: int) -> Iterator[str]:
 
 def _runs(report: DemoReport) -> Table:
     table = make_table("averaging")
-    for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes each\na round"):
+    for heading in ("test\naccuracy", "rounds", "missing\na party", "bytes each\na round"):
         table.add_column(heading, justify="right")
     table.add_column("the server saw")
     for run in report.runs.values():
@@ -175,6 +177,8 @@ def summarize_run(run: Run) -> list[tuple[str, str]]:
         if len(run.sizes) > 1
         else ("sent", f"{format_bytes(run.bytes)}, {each} a round")
     )
+    if run.exposed:
+        rows.append(("models exposed", run.exposed))
     if last.epsilon is not None:
         rows.append(("privacy spent", f"ε = {last.epsilon:.3g}"))
     failed = sum(not each.contributors for each in run.history) if scenario.protocol["name"] in REGISTRY else 0
@@ -226,7 +230,7 @@ def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> Rend
     names = Counter(each.name for each in found)
     for heading in ("test\nscore", "score if all\nwere averaged", "sent a party\na round", "seconds"):
         table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("whose model is exposed\nin a round, and to whom", overflow="fold")
+    table.add_column("models exposed in\na round, and to whom", overflow="fold")
     for each in found:
         # Settings are written out below, where no edge of a window breaks them, unless they tell two from each other.
         called = each.label if names[each.name] > 1 else each.name
@@ -248,24 +252,27 @@ def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> Rend
     what = f"{learn} {data.display_name} ({data.split_text}) with {scenario.model['name']}"
     seeds = max((len(each.repeats) for each in found), default=1)
     over = f"{format_count(scenario.rounds, 'round')}, {format_count(seeds, 'seed')}"
+    alone = "any single party, or the server, is curious and colludes with nobody"
+    together = f"any {scenario.adversary} parties collude, and the server can be one of them"
     assumed = [
-        "The audit is of one round, in which each party, and the server, acts alone.",
+        f"The audit is of one round, in which {alone if scenario.adversary == 1 else together}.",
         "Seconds are those of all parties together on this machine, after one round that is not measured.",
     ]
     if seeds > 1:
         assumed.append(
-            f"Scores and seconds are means over seeds {scenario.seed} to {scenario.seed + seeds - 1}; ± is half of the "
-            "95 % interval of the mean (Student's t). Each seed has its own split and first weights."
+            f"Scores and seconds are means over seeds {scenario.seed} to {scenario.seed + seeds - 1}; ± is the "
+            "standard deviation over seeds. Half of the 95 % interval of a mean (Student's t) is "
+            f"{_interval_factor(seeds):.2g} times that. Each seed has its own split and first weights."
         )
     else:
-        assumed.append("One seed says nothing about chance: use --seeds 3 for intervals.")
+        assumed.append("One seed says nothing about chance: use --seeds 3 to see the spread.")
     return arrange_result(
         _summarize_comparison(found),
         Text(f"{what}, {over}\n"),
         table,
         assumptions=assumed,
         gaps=(
-            "Several rounds, dropouts and larger coalitions: tacit audit analyses them.",
+            "Several rounds and dropouts: tacit audit analyses them. Larger coalitions: set adversary in the scenario.",
             "Inference about the data from the average itself. Only noise limits that.",
         ),
         steps=[
@@ -279,44 +286,96 @@ def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> Rend
 def _summarize_comparison(found: Sequence[ComparisonResult]) -> str:
     """Returns the verdict of a comparison: which protocols expose a model."""
     ran = [each for each in found if each.last is not None]
-    leaky = [each.label for each in ran if each.leaks]
+    names = Counter(each.name for each in found)
+    leaky = [each.label if names[each.name] > 1 else each.name for each in ran if each.leaks]
     refused = len(found) - len(ran)
-    not_run = f" {format_count(refused, 'other')} did not run." if refused else ""
+    not_run = f" {format_count(refused, 'row')} did not run, for the reason in the table." if refused else ""
+    if not ran:
+        return not_run.strip()
     if not leaky:
-        return f"None of {format_count(len(ran), 'protocol')} exposes a model in a round.{not_run}"
-    of = format_count(len(ran), "protocol")
-    return f"{len(leaky)} of {of} {'exposes' if len(leaky) == 1 else 'expose'} models: {', '.join(leaky)}.{not_run}"
+        return f"No model is exposed in a round{', in any row that ran' if len(ran) > 1 else ''}.{not_run}"
+    return f"Models are exposed in {len(leaky)} of {format_count(len(ran), 'row')}: {', '.join(leaky)}.{not_run}"
+
+
+def _interval_factor(seeds: int) -> float:
+    """Returns half the 95 % interval of a mean, in standard deviations over seeds."""
+    return Estimate(0.0, 1.0, seeds).half_width
 
 
 def _format_mean(values: Sequence[float | None], form: str = "{:.4g}") -> str:
-    """Returns the mean of some values, with half of its interval if there are several; empty if any is missing."""
+    """Returns the mean of some values, with their standard deviation if there are several; empty if any is missing."""
     given = [value for value in values if value is not None]
     if not given or len(given) < len(values):
         return ""
     estimate = Estimate.over(given)
-    if len(given) == 1:
+    if estimate.deviation is None:
         return form.format(estimate.mean)
-    return f"{form.format(estimate.mean)}±{form.format(estimate.half_width).removesuffix('%')}"
+    return f"{form.format(estimate.mean)}±{form.format(estimate.deviation).removesuffix('%')}"
 
 
 def render_reproductions(listed: list[Reproduction]) -> RenderableType:
     """Returns the tables and figures that can be reproduced."""
-    table = make_table("name", "what it is", "needs")
+    table = make_table("name")
+    table.add_column("minutes", justify="right")
+    table.add_column("table or figure")
+    table.add_column("needs")
     for each in listed:
-        table.add_row(each.name, each.title, ", ".join([*each.extras, *each.data]))
-    return table
+        table.add_row(
+            each.name, format_minutes(MINUTES.get(each.name)), each.title, ", ".join([*each.extras, *each.data])
+        )
+    notes = (
+        "\nMinutes are CPU minutes of one core at --scale small, the default. "
+        f"The quickest are {', '.join(list_quickest())}.",
+        "docs/reproductions.md has all results, and explains them.",
+    )
+    return Group(table, *map(Text, notes))
 
 
-def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
-    """Returns a table or figure of a paper next to ours."""
-    table = make_table("what", "paper", "ours", "verdict", "")
-    for row in found.rows:
-        table.add_row(row.what, row.paper, row.ours, VERDICTS[row.verdict], row.why)
+QUICKEST = 6
+"""Number of reproductions that are named as the quickest."""
+
+
+def list_quickest() -> list[str]:
+    """Returns the names of the quickest reproductions, the quickest first."""
+    return sorted(MINUTES, key=lambda name: (MINUTES[name], name))[:QUICKEST]
+
+
+def format_minutes(minutes: float | None) -> str:
+    """Returns CPU minutes as text. They were measured to a tenth."""
+    if minutes is None:
+        return ""
+    return f"{minutes:g}" if minutes else "under 0.1"
+
+
+def render_reproduction(what: Reproduction, found: Result, scale: str) -> RenderableType:
+    """Returns a table or figure of a paper next to ours: a few lines for each row, then the rules."""
     counts = Counter(row.verdict for row in found.rows)
-    summary = ", ".join(f"{counts[each]} {VERDICTS[each]}" for each in RowVerdict)
-    unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
-    changed = [Text(f"\nChanged here: {each}") for each in what.changed]
-    return Group(Text(f"{what.name}: {what.title}\n{len(found.rows)} rows: {summary}\n"), table, *unstated, *changed)
+    summary = ", ".join(f"{VERDICTS[each]}: {counts[each]}" for each in RowVerdict)
+    head = f"{format_count(len(found.rows), 'row')} at scale {scale}. {summary.capitalize()}."
+    lines: list[RenderableType] = [Text(f"{what.name}: {what.title}", "bold"), Text(f"{head}\n")]
+    rules = {
+        rule: f"{place}" for place, rule in enumerate(dict.fromkeys(row.rule for row in found.rows if row.rule), 1)
+    }
+    for row in found.rows:
+        reason = "; ".join(text for text in (what.explain(row), row.why) if text)
+        by = f" (rule {rules[row.rule]})" if row.rule else ""
+        result = Table.grid(padding=(0, 1))
+        result.add_row(" ", Text(f"ours {row.ours}; paper: {row.paper or 'no number'}; {VERDICTS[row.verdict]}{by}"))
+        if reason:
+            result.add_row(" ", Text(reason))
+        lines += [Text(row.what, "bold"), result]
+    lines += [Text("\nRules", "bold")] if rules else []
+    for rule, number in rules.items():
+        condition, _, why = rule.partition(": ")
+        lines.append(
+            Text(f"{number}: {'' if condition == 'not compared' else 'agrees if: '}{condition}. Reason: {why}.")
+        )
+    lines.append(
+        Text(f"\n± is the standard deviation over seeds. docs/reproductions/{what.name[:3]}.md has all results.")
+    )
+    lines += [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
+    lines += [Text(f"\nChanged here: {each}") for each in what.changed]
+    return Group(*lines)
 
 
 def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:

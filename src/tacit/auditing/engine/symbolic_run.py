@@ -413,7 +413,7 @@ def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray
     """Yields the transcripts of some rounds on numbers, whether they end with an average or not."""
     heaviest = simulation.agreement.settings.max_weight
     for vectors in brought:
-        report_step(f"proving it on numbers, round {simulation.number + 1}")
+        report_step(f"checking the symbolic run against a numeric run, round {simulation.number + 1}")
         with suppress(TacitError):
             simulation.average({party: Update(vector, heaviest) for party, vector in vectors.items()})
         if simulation.last is not None and simulation.last.transcript is not None:

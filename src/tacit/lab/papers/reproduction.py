@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tacit.core.progress import Progress
-from tacit.lab.papers.rules import Estimate, Ours, Paper, PaperNumber, RowVerdict, Rule
+from tacit.lab.papers.rules import Estimate, Ours, Paper, PaperNumber, RowVerdict, Rule, explain_spread
 
 Scale: TypeAlias = Literal["small", "paper"]
 """Size of a reproduction: minutes on two cores, or the paper's own size as far as it runs within an hour."""
@@ -49,6 +49,8 @@ class DeclaredRow:
     """Unit that follows the number, such as "%" or "points"."""
     form: str = ".2f"
     """Format of the numbers; "+.2f" for differences."""
+    identity: str = ""
+    """What both scales of the row measure, if `what` names a size of one scale; empty for `what` itself."""
 
     def measure(self, ours: Ours, why: str = "") -> Row:
         """Returns the row with our numbers and the verdict of the rule."""
@@ -145,3 +147,14 @@ class Reproduction:
     """Required extras, such as "torch"."""
     data: tuple[str, ...] = ()
     """Required data sets besides the bundled ones."""
+
+    def identify(self, what: str) -> str:
+        """Returns the identity of a row by its label. Rows of one identity count once."""
+        return next((each.identity for each in self.declared if each.what == what and each.identity), what)
+
+    def explain(self, row: Row) -> str:
+        """Returns why a row is not comparable, if the spread of its numbers is the reason; otherwise nothing."""
+        rule = next((each.rule for each in self.declared if each.what == row.what), None)
+        if row.verdict is not RowVerdict.NOT_COMPARABLE or rule is None or not row.estimates:
+            return ""
+        return explain_spread(rule, row.estimates)

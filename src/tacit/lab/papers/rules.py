@@ -153,7 +153,9 @@ class Near:
 
     def describe(self) -> str:
         """Returns the rule in words."""
-        return f"within the {LEVEL:.0%} interval of the difference, which is at most ±{self.resolution:g}"
+        if not self.resolution:
+            return "equal to the printed number"
+        return f"within the {LEVEL:.0%} interval of the difference, if that is ±{self.resolution:g} or narrower"
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,10 @@ class Between:
     def describe(self) -> str:
         """Returns the rule in words."""
         if self.low == -math.inf:
-            return f"the {LEVEL:.0%} interval is at most {self.high:g}"
+            return f"the upper end of the {LEVEL:.0%} interval is at most {self.high:g}"
         if self.high == math.inf:
-            return f"the {LEVEL:.0%} interval is at least {self.low:g}"
-        return f"the {LEVEL:.0%} interval is between {self.low:g} and {self.high:g}"
+            return f"the lower end of the {LEVEL:.0%} interval is at least {self.low:g}"
+        return f"the {LEVEL:.0%} interval lies between {self.low:g} and {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,22 @@ class NotCompared:
     def describe(self) -> str:
         """Returns the rule in words."""
         return "not compared"
+
+
+def explain_spread(rule: Rule, ours: Sequence[Estimate]) -> str:
+    """Returns how the spread of our numbers kept a rule from a verdict; nothing if the rule compares no numbers."""
+    first = ours[0]
+    interval = f"the 95% interval, {first.low:.3g} to {first.high:.3g},"
+    if isinstance(rule, Between):
+        inside = [f"{bound:g}" for bound in (rule.low, rule.high) if first.low < bound < first.high]
+        return f"{interval} includes {' and '.join(inside)}" if inside else ""
+    if isinstance(rule, SameSign):
+        return f"{interval} includes 0"
+    if isinstance(rule, SameOrder):
+        return "the 95% interval of a difference of neighbours includes 0"
+    if isinstance(rule, Near):
+        return f"the 95% interval of the difference is wider than ±{rule.resolution:g}"
+    return f"{interval} includes a bound" if isinstance(rule, WithinFactor) else ""
 
 
 def _verdict(same: bool) -> RowVerdict:

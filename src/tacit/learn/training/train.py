@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from tacit.auditing.render.names import name_parties
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.progress import Progress, ignore_progress
@@ -88,6 +89,17 @@ class Run:
     def bytes(self) -> int:
         """Bytes sent in all rounds."""
         return sum(each.bytes for each in self.history)
+
+    @property
+    def exposed(self) -> str:
+        """Whose model the worst coalition of the scenario's `adversary` recovers, and under which condition, in words.
+
+        This is what `audit.json` says, with the real names of the parties; empty without an audit.
+        """
+        path = None if self.folder is None else self.folder / AUDIT
+        if path is None or not path.exists():
+            return ""
+        return name_parties(str(msgspec.json.decode(path.read_bytes())["says"]), self.names)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

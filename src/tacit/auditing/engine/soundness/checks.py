@@ -88,7 +88,7 @@ def check_soundness(scope: Scope) -> int | None:
         if (*key, number) in _found and (number == rounds or not isinstance(_found[*key, number], NotLinear)):
             rounds = number  # More rounds show more, and fewer found no problem.
     if (*key, rounds) not in _found:
-        report_step("trying whether the protocol does with numbers what it does with unknowns")
+        report_step("checking that the protocol treats numbers and symbols alike")
         try:
             _found[*key, rounds] = _check(scope, rounds)
         except NotLinear as error:

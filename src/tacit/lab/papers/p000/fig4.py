@@ -252,7 +252,7 @@ LAW = DeclaredRow(
     "largest distance of a mean MSE from the law", None, NotCompared("the law is ours, not the paper's"), "%", ".1f"
 )
 SAFE = DeclaredRow(
-    "iterations that show a curious peer nobody's model (Theorem III.2)",
+    "iterations after which a curious peer still recovers nobody's model (Theorem III.2)",
     PaperNumber(ITERATIONS),
     Near(0.0, "the audit computes it without chance"),
     form=".0f",

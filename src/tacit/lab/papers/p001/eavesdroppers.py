@@ -110,7 +110,7 @@ def declare_decoded(target: str, private: bool) -> DeclaredRow:
     reason = "PSGD is decoded in every run; harder means at least that one run in twenty is not"
     return DeclaredRow(
         f"decoded from {HEARD} rounds, {target}",
-        "harder than PSGD" if private else None,
+        "less than under PSGD" if private else None,
         Between(reason, high=HARDER) if private else NotCompared("the paper has no number; guessing gives 50 %"),
         form=".1%",
     )

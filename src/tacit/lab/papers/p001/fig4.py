@@ -83,7 +83,7 @@ def declare_strong(target: str) -> DeclaredRow:
 
 def declare_harder(who: str) -> DeclaredRow:
     """Declares the row on whether PPSGD is harder to recognise than PSGD."""
-    printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less, as drawn"
+    printed = PaperNumber(-0.02, rounding=0.01) if who == "weak" else "less (read off the figure)"
     rule = SameSign("how much less depends on the network; the sign is the claim", sign=-1)
     return DeclaredRow(f"PPSGD minus PSGD, {who} eavesdropper", printed, rule, form="+.1%")
 

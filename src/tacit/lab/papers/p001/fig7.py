@@ -60,7 +60,7 @@ def declare_pair(d: float, t: int) -> DeclaredRow:
     """Returns the row of one d and t."""
     return DeclaredRow(
         f"accuracy under PPSGD minus that under PSGD, d = {d:g}, t = {t}",
-        "less, as drawn",
+        "less (read off the figure)",
         SameSign("the figure has no numbers; its claim is the sign", sign=-1),
         form="+.1%",
     )

@@ -145,6 +145,7 @@ def declare(policy: str, who: str, steps: int, scale: Scale) -> DeclaredRow:
         if says
         else NotCompared(f"the bound is above the {start:.2g} of the start, and says nothing"),
         form=".2g",
+        identity=f"L(x) − L* at the end, {policy}, {who}, E = {steps}",
     )
 
 
@@ -160,6 +161,7 @@ def rate_row(scale: Scale) -> DeclaredRow:
         "more: C is smaller",
         Between("a smaller C is a slower rate, so the excess is larger", low=1.0),
         form=".2g",
+        identity="excess of Partition by that of Random at the end",
     )
 
 

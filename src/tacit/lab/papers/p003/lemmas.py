@@ -98,6 +98,7 @@ def declare(name: str, every: int, noise: str, scale: Scale) -> DeclaredRow:
         Between("a lemma holds at every step, or not", high=0.0),
         "%",
         ".0f",
+        f"steps at which it fails: {name}, K = {every}, {noise}",
     )
 
 
