@@ -309,7 +309,7 @@ def test_figures_of_a_policy(policy: Participation, most: int, least: int, promi
 @pytest.mark.parametrize(
     ("policy", "users", "complaints"),
     [
-        (Everyone(), 1, ["at least 2 users"]),
+        (Everyone(), 1, ["at least 2 parties"]),
         (Random(9), 8, ["per_round=9 is more than the 8 users"]),
         (Random(1), 8, ["per_round=1 leaves nobody to hide among; try: use 2 or more"]),
         (Sampled(1), 8, ["exactly=1"]),

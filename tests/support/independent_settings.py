@@ -16,6 +16,8 @@ LEAST_CLIP = {"admm": -2, "pushsum": 1}
 """Powers of ten. λ⁰ and y share the ring with the entries, so with a smaller clip rounding would decide."""
 NEARLY = 8.0
 """Bits from which an entry counts as nearly exposed, as docs/audit.md has it."""
+FEWER_BITS = frozenset({"unsafe: bits", "rounded bits"})
+"""Codes of differences in which the audit finds fewer bits: by itself, or although rounding may decide."""
 SAFE = ("holds", "nothing_found")
 
 
@@ -247,12 +249,13 @@ def _compare_bits(found: Comparison, report: Any) -> None:
 def _explain_bits(found: Comparison) -> None:
     """Changes the code of differences in bits that one of two additions of the audit explains."""
     codes, question = {code for code, _ in found.differences}, found.question
-    if "unsafe: bits" in codes:
+    if codes & FEWER_BITS:
         # The audit treats rounding as noise, and a measured run has none: repeat with a ring of the same resolution.
         again = Comparison(question, found.measured)
         _compare_bits(again, replace(question, options=question.options | {"bits": BITS}).audit())
-        if not again.unsafe:
-            found.recode("unsafe: bits", "rounding")
+        if not FEWER_BITS & {code for code, _ in again.differences}:
+            for code in FEWER_BITS:
+                found.recode(code, "rounding")
     releases = question.simulate(1).agreement.terms.releases
     if codes & {"more bits", "not recovered"} and question.noise and releases > 1:
         # Parties draw other noise for each weight of a neighbour. The audit takes all of them for one that is smaller.

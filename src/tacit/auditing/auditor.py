@@ -168,9 +168,13 @@ class Auditor:
         if ONLOOKER not in coalition and self.worst_case.is_covered(coalition):
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
-            report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
             report.worst_contributors = None if known is None else self.worst_case.contributors(coalition, known)
-            report.worst_sample = known is not None and self.worst_case.is_sample(known)
+            if known is not None and report.worst_contributors and self.worst_case.is_sample(known):
+                report.worst_samples = (report.worst_contributors,)
+            if not found and self.scope.static and self.scope.rounds > 1:
+                found, samples = self.worst_case.samples_over_rounds(coalition, self.scope.rounds)
+                report.worst_samples = samples or report.worst_samples
+            report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)

@@ -68,8 +68,10 @@ class Report:
     dropouts and samples. It contains all `victims`. None if the worst case was not analysed."""
     worst_contributors: tuple[Party, ...] | None = None
     """Contributors to the sum of that worst case; None if no sum is smaller than in the analysed rounds."""
-    worst_sample: bool = False
-    """Whether that worst case is a sample of contributors, which a malicious server can choose, and not dropouts."""
+    worst_samples: tuple[tuple[Party, ...], ...] = ()
+    """The samples of contributors that are the worst case, by round; empty if it is one of dropouts. Any sample may
+    occur, and a malicious server can choose it. With static models, several rounds may single out a party that no one
+    round does."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round."""
     watched: int = 0

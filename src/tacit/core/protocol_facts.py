@@ -4,7 +4,7 @@ Everything here is data. A protocol returns it from its hooks (`Terms`, `Setting
 that no other module has to compare names of protocols.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
@@ -139,6 +139,9 @@ class ParticipationPolicy(Protocol):
 
     def sums_everybody(self, users: int) -> bool:
         """Returns whether every round without dropouts sums all users."""
+
+    def separating_sets(self, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+        """Returns the fewest sets that may be summed, one in each round, so that their sums single out a user."""
 
 
 @dataclass(frozen=True)

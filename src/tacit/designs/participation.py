@@ -22,7 +22,7 @@ from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError
 from tacit.core.values import describe_mismatch
 from tacit.designs.families import Family
-from tacit.designs.policy import Participation, is_set, size_problems
+from tacit.designs.policy import Participation, is_set, separate_samples, size_problems
 
 MOST_ROWS = 100_000
 """Most rows of the matrix B that `family` returns. Selection never needs the matrix."""
@@ -99,6 +99,10 @@ class Sampled(Participation, frozen=True, tag="sampled"):
         summed = asked[: self.exactly]
         return Prescribed(self.exactly, self.of, asked=tuple(asked), summed=tuple(summed))
 
+    def separating_sets(self, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+        """Returns the fewest sets of E users whose sums single out a user."""
+        return separate_samples(self.exactly, members, users)
+
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns E₀ of the present users at random, or all of them if they are fewer than E₀ and at least E."""
         here = sorted(set(present))
@@ -151,6 +155,10 @@ class Random(Participation, frozen=True, tag="random"):
         """Returns K."""
         del users
         return self.per_round
+
+    def separating_sets(self, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+        """Returns the fewest sets of K users whose sums single out a user."""
+        return separate_samples(self.per_round, members, users)
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns K of the present users at random."""

@@ -83,6 +83,15 @@ class Participation(
         order = (place for first in (*members, *range(users)) for place in self.batch(first))
         return list(dict.fromkeys(order))
 
+    def separating_sets(self, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+        """Returns the fewest sets that may be summed, one in each round, so that their sums single out a user.
+
+        The vectors are static, and members subtract their own. The list is empty if no sets do, or if the policy does
+        not sample users one by one.
+        """
+        del members, users
+        return []
+
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns the users to sum among those that delivered, sorted; none if the policy allows no sum."""
         del entropy
@@ -100,6 +109,22 @@ def is_set(users: Collection[int], below: int | None = None) -> bool:
     """Returns whether these are valid users without duplicates. A duplicate would make a set look larger than it is."""
     in_range = not users or (min(users) >= 0 and (below is None or max(users) < below))
     return in_range and len(set(users)) == len(users)
+
+
+def separate_samples(size: int, members: Sequence[int], users: int) -> list[tuple[int, ...]]:
+    """Returns the fewest sets of one size whose sums single out a user who is no member; none if no sets do.
+
+    >>> separate_samples(3, [0], 5), separate_samples(2, [], 5)
+    ([(1, 2, 3), (0, 1, 2)], [(1, 2), (0, 2), (0, 1)])
+    """
+    rest = [user for user in range(users) if user not in members]
+    least, most = max(0, size - len(rest)), min(len(members), size - 1)
+    if least < most:  # With one member more, one of the others is left out.
+        outside = rest[: size - least]
+        return [(*members[:least], *outside), (*members[: least + 1], *outside[:-1])]
+    some = rest[: size + 1] if least == 0 else []
+    # Each set leaves out another user. The sum of all these sums is `size` times the sum of all users.
+    return [tuple(user for user in some if user != left) for left in some] if len(some) > size else []
 
 
 def size_problems(name: str, size: int, users: int) -> list[str]:

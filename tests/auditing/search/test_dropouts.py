@@ -18,6 +18,7 @@ from tacit.designs import Batches, Random, Sampled
 from tacit.runtime.simulation.participation_trace import trace_participation
 
 pytestmark = pytest.mark.long
+WORST = ("p0", "p7", "p20")
 
 
 def vectors(count):
@@ -83,7 +84,7 @@ def test_the_worst_sample_is_analysed_and_not_only_those_of_some_seeds(options, 
     report = tacit.audit("secagg", parties=30, coalition=members, **options)
     assert (report.exposed, report.exposing_seeds) == ({}, ()), "none of eight seeds samples both"
     assert (report.verdict, report.at_worst) == (Verdict.EXPOSED_IN_WORST_CASE, ("p0",))
-    assert (report.worst_contributors, report.worst_sample, report.fewest) == (("p0", "p7", "p20"), True, 3)
+    assert (report.worst_contributors, report.worst_samples, report.fewest) == (WORST, (WORST,), 3)
     text = render_summary(summarize_reports([report], Question("secagg", 30, options)))
     assert "If the server samples p0, p7 and p20, " in text.verdict
 
@@ -99,6 +100,44 @@ def test_a_sample_of_more_members_than_it_has_places_leaves_one_for_a_victim():
     assert (report.at_worst, report.fewest) == (("p4",), 3)
     alone = tacit.audit("secagg", parties=12, coalition=["p0"], sampled=3)
     assert (alone.at_worst, alone.worst_contributors) == ((), ("p0", "p1", "p2"))
+
+
+def run_samples(monkeypatch, policy, samples, models):
+    """Returns the sums of rounds in which the server samples given users, with the others asked as far as allowed."""
+    sums = []
+    for sample in samples:
+        places = [int(party[1:]) for party in sample]
+        spare = [place for place in range(len(models)) if place not in places]
+        asked = sorted([*places, *spare][: policy.most(len(models))])
+        monkeypatch.setattr(type(policy), "ask", lambda *_, asked=asked: asked)
+        monkeypatch.setattr(type(policy), "choose", lambda *_, places=places: places)
+        out = tacit.aggregate(models, "secagg", participation=policy, threshold=6, allow_leaks=True)
+        assert out.contributors == sample
+        sums.append(len(sample) * out.average["p0"])
+    return np.array(sums)
+
+
+@pytest.mark.parametrize(("members", "rounds"), [(["server", "p3"], 2), (["p3"], 2), (["server"], 7)])
+@pytest.mark.parametrize("policy", [Sampled(6), Sampled(6, of=8), Random(6)])
+def test_a_server_that_chooses_samples_singles_out_static_models(monkeypatch, members, rounds, policy):
+    """It needs two rounds with a colluding user, and seven alone. The audit names the samples, which users accept."""
+    question = {"parties": 12, "coalition": members, "participation": policy, "threshold": 6}
+    report = tacit.audit("secagg", rounds=rounds, **question)
+    assert (report.victims, report.verdict) == ([], Verdict.EXPOSED_IN_WORST_CASE)
+    assert report.at_worst == (("p6",) if rounds == 2 else ("p0", "p1", "p2", "p3", "p4", "p5", "p6"))
+    assert len(report.worst_samples) == rounds
+    assert tacit.audit("secagg", rounds=rounds - 1, **question).at_worst == ()
+    assert tacit.audit("secagg", rounds=rounds, drift="free", **question).at_worst == ()
+
+    models = np.random.default_rng(1).normal(size=(12, 20))
+    sums = run_samples(monkeypatch, policy, report.worst_samples, models)
+    matrix = np.array([[party in sample for party in report.parties] for sample in report.worst_samples], dtype=float)
+    known = np.array([party in members for party in report.parties])
+    for victim in report.at_worst:
+        unit = np.array([party == victim for party in report.parties], dtype=float)
+        factors = np.linalg.lstsq(matrix[:, ~known].T, unit[~known])[0]
+        found = factors @ (sums - matrix[:, known] @ models[known])
+        assert np.abs(found - models[int(victim[1:])]).max() < 1e-5
 
 
 def test_no_more_batches_are_lost_than_the_threshold_allows():

@@ -32,7 +32,9 @@ def render_assumption(assumption: Remark) -> str:
 
 def _with_worst_case(assumption: Remark) -> str:
     fewest = assumption["fewest"]
-    return "" if fewest is None else f"; the worst case, with only {fewest} contributors, was analysed as well"
+    if fewest is None:
+        return ""
+    return f"; one round of the worst case, with only {fewest} contributors, was analysed as well"
 
 
 def _describe_coalition(assumption: Remark) -> str:

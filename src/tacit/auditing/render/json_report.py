@@ -117,7 +117,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "at_worst": report.at_worst,
         "fewest": report.fewest,
         "worst_contributors": report.worst_contributors,
-        "worst_sample": report.worst_sample,
+        "worst_samples": report.worst_samples,
         "safe_rounds": report.safe_rounds,
         "smallest_group": report.smallest_group,
         "heard": [

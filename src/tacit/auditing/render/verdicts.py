@@ -246,8 +246,12 @@ def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
 def describe_worst_case(report: Report) -> str:
     """Returns what happens in the worst case of dropouts and samples, as a condition."""
     contributors = report.worst_contributors or ()
-    if report.worst_sample:
-        return f"the server samples {join_names(contributors)}"
+    if len(report.worst_samples) > 2:
+        some = join_names({party for sample in report.worst_samples for party in sample})
+        each = len(report.worst_samples[0])
+        return f"the server samples every {each} of {some}, in {len(report.worst_samples)} rounds"
+    if report.worst_samples:
+        return f"the server samples {', and in another round '.join(map(join_names, report.worst_samples))}"
     return f"dropouts leave only {len(contributors)} contributors"
 
 

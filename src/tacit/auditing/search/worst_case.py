@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.auditing.engine.algebra.linear import Echelon
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.proofs import arguments_for
@@ -84,6 +85,29 @@ class WorstCase:
         """Returns the contributors to the sum of a worst case; without a sum, the parties that remain."""
         absent = {fault.party for fault in known.run.scope.faults}
         return self._rename(coalition, known.run.contributors[0] or [p for p in self._scope.parties if p not in absent])
+
+    def samples_over_rounds(
+        self, coalition: Sequence[Party], rounds: int
+    ) -> tuple[tuple[Party, ...], tuple[tuple[Party, ...], ...]]:
+        """Returns the parties that a coalition exposes with the worst samples of several rounds, and these samples.
+
+        Models are static. A server may sample these sets, one in each round, and the coalition compares their sums.
+        That a round shows its sum needs no run. Both results are empty if so many rounds single out nobody.
+        """
+        scope, policy = self._scope, self._scope.terms.participation
+        parties = scope.parties
+        if policy is None or self._foreign or policy.sums_everybody(len(parties)):
+            return (), ()
+        members = [place for place, party in enumerate(parties) if party in coalition]
+        sets = policy.separating_sets(members, len(parties))
+        echelon = Echelon(len(parties))
+        for each in sets if len(sets) <= rounds else ():
+            row = np.zeros(len(parties), dtype=np.int64)
+            row[list(each)] = 1
+            row[members] = 0
+            echelon.take(row)
+        found = tuple(parties[place] for place in sorted(echelon.list_determined()))
+        return found, tuple(scope.terms.parties.names_at(sorted(each)) for each in sets) if found else ()
 
     def is_sample(self, known: Knowledge) -> bool:
         """Says whether a worst case is a sample of contributors, and not dropouts."""
