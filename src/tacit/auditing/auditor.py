@@ -98,6 +98,7 @@ class Auditor:
                     f"try: audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
             self.rehearsed = RehearsedRun(scope, self.worst_case)
+        self.accounting = RunAccounting(scope, self.rehearsed)
 
     @cached_property
     def sparse(self) -> SparseExposure | None:
@@ -112,10 +113,6 @@ class Auditor:
             return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
-
-    @cached_property
-    def _accounting(self) -> RunAccounting:
-        return RunAccounting(self.scope, self.rehearsed)
 
     def _replay_noisily(self, run: SymbolicRun) -> NoisyReplay:
         """Returns a replay of the rounds of a run, with the noise of the settings."""
@@ -167,7 +164,7 @@ class Auditor:
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if report.epsilon_bound is not None:
-            self._accounting.apply(report, report.epsilon_bound, only_sums=rehearsed is not None)
+            self.accounting.apply(report, report.epsilon_bound, only_sums=rehearsed is not None)
         if ONLOOKER not in coalition and self.worst_case.is_covered(coalition):
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
@@ -209,6 +206,12 @@ class Auditor:
             unknown = 1 if terms.selective else group
             group = min(group, unknown if fewest is None else fewest)
         return group
+
+    def contributors_behind(self, coalition: tuple[Party, ...]) -> tuple[bool, int | None]:
+        """Returns whether rounds are analysed by their sums alone, and the number of parties whose noise counts."""
+        if (rehearsed := self._by_sums(coalition)) is not None:
+            return True, self.company(coalition, smallest_class(rehearsed.matrix(coalition)[0]))
+        return False, self.company(coalition, self._knowledge(coalition).group)
 
     @cached_property
     def _summed(self) -> list[tuple[Party, ...]]:

@@ -13,7 +13,7 @@ from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.suite import Party
 from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
-from tacit.privacy.matrix.accountant import account, noise_of_vector
+from tacit.privacy.matrix.accountant import PartyShare, account, noise_of_vector
 from tacit.privacy.matrix.releases import NoisyVector, Releases, Row
 from tacit.protocols import is_shipped
 
@@ -62,18 +62,28 @@ class RunAccounting:
         """Returns the bound if contributions were fixed in advance, so that nobody reacts to what they receive."""
         return self._worst(replace(releases, trained={}))[0]
 
+    def shares(self, coalition: tuple[Party, ...], *, only_sums: bool) -> list[PartyShare]:
+        """Returns how much is seen of every honest party's vectors, whatever their noise.
+
+        Raises NotAccountable or NotLinear if there is no account.
+        """
+        return self._account((self._of_sums if only_sums else self._rows.releases)(coalition))
+
+    def _account(self, releases: Releases) -> list[PartyShare]:
+        linear = self._rehearsed is not None or self._rows.linear
+        return list(account(releases, linear=linear).values())
+
     def _worst(self, releases: Releases) -> tuple[EpsilonBound, Party | None, float]:
         scope = self.scope
         try:
             noise = noise_of_vector(scope.terms, scope.length, sensitivity=scope.sensitivity, delta=scope.delta)
         except ConfigError:
             raise NotAccountable(AccountingGap.ROUNDING) from None
-        linear = self._rehearsed is not None or self._rows.linear
         worst, victim, leverage = EpsilonBound(0.0, BoundKind.NOTHING_SEEN), None, 0.0
-        for party, share in account(releases, linear=linear).items():
+        for share in self._account(releases):
             bound = share.bound(noise, scope.delta)
             if bound.epsilon > worst.epsilon:
-                worst, victim, leverage = bound, party, share.leverage
+                worst, victim, leverage = bound, share.party, share.leverage
         return worst, victim, leverage
 
     @cached_property
