@@ -98,7 +98,8 @@ def machines(made):
 def assert_right(told, with_server):
     """Asserts that each average is that of vectors that its contributors brought, each to one sum.
 
-    With a server, a party that was away gets the last average once more, in the round in which it is back. Without a server, a party keeps the share of each neighbour that is missing for itself.
+    With a server, a party that was away gets the last average once more, in the round in which it is back.
+    Without a server, a party keeps the share of each neighbour that is missing for itself.
     """
     brought = {name: {each["brought"] for each in said if "brought" in each} for name, said in told.items()}
     used = {}

@@ -66,7 +66,7 @@ HOLDING = (
 
 def run_target(target: RotationTarget, seed: int) -> tuple[int, int]:
     """Returns how many vectors of others the members find, and how many there are."""
-    source, names = np.random.default_rng(seed), tuple(f"p{place}" for place in range(target.parties))
+    rng, names = np.random.default_rng(seed), tuple(f"p{place}" for place in range(target.parties))
     vectors: list[NDArray[np.float64]] = []
     rows: list[NDArray[np.float64]] = []
     right: list[NDArray[np.float64]] = []
@@ -79,7 +79,7 @@ def run_target(target: RotationTarget, seed: int) -> tuple[int, int]:
         )
         for _ in range(target.rounds):
             if not vectors or not target.static:
-                vectors += list(source.normal(size=(target.parties, ENTRIES)))
+                vectors += list(rng.normal(size=(target.parties, ENTRIES)))
             start = len(vectors) - target.parties
             outcome = simulation.average({name: Update(vectors[start + place]) for place, name in enumerate(names)})
             for member in own:
@@ -107,7 +107,8 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     trials, findings = 20 if full else 3, []
     for place, target in enumerate((*BROKEN, *HOLDING)):
         progress(target.name, place / (len(BROKEN) + len(HOLDING)))
-        seeds = np.random.default_rng([seed, place]).integers(2**31, size=trials).tolist()
+        rng = np.random.default_rng([seed, place])
+        seeds = rng.integers(2**31, size=trials).tolist()
         wins, tries = np.sum([run_target(target, each) for each in seeds], axis=0).tolist()
         measure = f"share of others' vectors found to {TOLERANCE:g}"
         findings.append(proportion_finding(ATTACK.name, target.name, measure, wins=wins, tries=tries))
