@@ -222,6 +222,11 @@ class Rendezvous:
         hello, _ = self.others.get(peer, (None, 0.0))
         return peer in self.lost or (hello is not None and hello.left)
 
+    def is_absent(self, peer: Party, number: int) -> bool:
+        """Returns whether a peer sends nothing in a round: it is gone, or is back and goes on at a later round."""
+        hello, _ = self.others.get(peer, (None, 0.0))
+        return self.is_gone(peer) or (hello is not None and hello.begun < number < hello.ready)
+
     def is_ready(self, peer: Party, number: int) -> bool:
         """Returns whether a peer is ready for a round, or has begun it."""
         hello = self.confirmed_hello(peer)
