@@ -253,9 +253,9 @@ def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> Rend
     seeds = max((len(each.repeats) for each in found), default=1)
     over = f"{format_count(scenario.rounds, 'round')}, {format_count(seeds, 'seed')}"
     alone = "any single party, or the server, is curious and colludes with nobody"
-    together = f"any {scenario.adversary} parties collude, and the server can be one of them"
+    colluding = f"any {scenario.adversary} parties collude, and the server can be one of them"
     assumed = [
-        f"The audit is of one round, in which {alone if scenario.adversary == 1 else together}.",
+        f"The audit is of one round, in which {alone if scenario.adversary == 1 else colluding}.",
         "Seconds are those of all parties together on this machine, after one round that is not measured.",
     ]
     if seeds > 1:
