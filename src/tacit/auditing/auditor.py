@@ -19,7 +19,7 @@ from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.run_accounting import RunAccounting
 from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.findings import AccountingMethod, NoteCode, Remark
+from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
@@ -178,8 +178,7 @@ class Auditor:
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
-        by_sums = report.accounting is not None and report.accounting.method is AccountingMethod.SMALLEST_SUM
-        if report.epsilon and by_sums and report.smallest_group > 1 and self._passed_on(coalition):
+        if report.epsilon and not report.by_matrix and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
 
