@@ -25,11 +25,12 @@ HEAD = """\
 # Attacks: all results
 
 *Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary.
+If you sign off a federation, the summary is enough.
 
 | column | meaning |
 | --- | --- |
 | target | a protocol with its settings; each attack has targets that it must break and targets that it must not break |
-| value | the result |
+| value | the result; *found to 1e-09* means up to an error of 0.000000001, which is as good as exactly |
 | between | a 95 % interval if trials were sampled, bounds of an accountant, or empty if all cases were tried |
 | tries | the number of trials |
 | verdict | *broken*, or *not broken by this*: this attack fails, which does not show that the target is secure |
