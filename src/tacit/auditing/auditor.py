@@ -206,12 +206,6 @@ class Auditor:
             group = min(group, unknown if fewest is None else fewest)
         return group
 
-    def contributors_behind(self, coalition: tuple[Party, ...]) -> tuple[bool, int | None]:
-        """Returns whether rounds are analysed by their sums alone, and the number of parties whose noise counts."""
-        if (rehearsed := self._by_sums(coalition)) is not None:
-            return True, self.company(coalition, smallest_class(rehearsed.matrix(coalition)[0]))
-        return False, self.company(coalition, self._knowledge(coalition).group)
-
     @cached_property
     def _summed(self) -> list[tuple[Party, ...]]:
         """The parties whose vectors were summed, by round."""
