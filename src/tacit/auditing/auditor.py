@@ -19,7 +19,7 @@ from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.run_accounting import RunAccounting
 from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.findings import AccountingMethod, NoteCode, Remark
+from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
@@ -179,8 +179,7 @@ class Auditor:
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
-        by_sums = report.accounting is not None and report.accounting.method is AccountingMethod.SMALLEST_SUM
-        if report.epsilon and by_sums and report.smallest_group > 1 and self._passed_on(coalition):
+        if report.epsilon and not report.by_matrix and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
 
@@ -206,12 +205,6 @@ class Auditor:
             unknown = 1 if terms.selective else group
             group = min(group, unknown if fewest is None else fewest)
         return group
-
-    def contributors_behind(self, coalition: tuple[Party, ...]) -> tuple[bool, int | None]:
-        """Returns whether rounds are analysed by their sums alone, and the number of parties whose noise counts."""
-        if (rehearsed := self._by_sums(coalition)) is not None:
-            return True, self.company(coalition, smallest_class(rehearsed.matrix(coalition)[0]))
-        return False, self.company(coalition, self._knowledge(coalition).group)
 
     @cached_property
     def _summed(self) -> list[tuple[Party, ...]]:

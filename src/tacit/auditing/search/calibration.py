@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.engine.noisy_rows import NotAccountable
 from tacit.auditing.findings import AccountingMethod
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import count_coalitions, list_coalitions
-from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.errors import ConfigError
 from tacit.core.progress import report_step
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party
@@ -63,14 +62,15 @@ class _View:
 
     coalition: tuple[Party, ...]
     company: int | None
-    shares: list[PartyShare] | None
+    shares: tuple[PartyShare, ...] | None
     """Shares of the matrix accountant; None if it gives no figure."""
 
     def bound(self, scope: Scope, terms: Terms) -> tuple[EpsilonBound, AccountingMethod]:
         """Returns the smaller of both bounds under some terms."""
         found: list[tuple[EpsilonBound, AccountingMethod]] = []
+        # It refuses rings in which rounding moves vectors by more than data can.
+        noise = noise_of_vector(terms, scope.length, sensitivity=scope.sensitivity, delta=scope.delta)
         if self.shares is not None:
-            noise = noise_of_vector(terms, scope.length, sensitivity=scope.sensitivity, delta=scope.delta)
             bounds = (share.bound(noise, scope.delta) for share in self.shares)
             found.append((max(bounds, key=lambda each: each.epsilon), AccountingMethod.MATRIX))
         if self.company is not None and is_shipped(scope.protocol):
@@ -180,16 +180,12 @@ def _list_views(scope: Scope, size: int) -> list[_View]:
     found = []
     for place, coalition in enumerate(list_coalitions(scope.protocol, scope.parties, size), start=1):
         report_step(f"analysing coalition {place} of {count}")
-        only_sums, company = auditor.contributors_behind(coalition)
-        shares: list[PartyShare] | None
-        try:
-            shares = auditor.accounting.shares(coalition, only_sums=only_sums)
-        except (NotAccountable, NotLinear) as error:
-            if not is_shipped(scope.protocol):
-                raise ConfigError(f"no ε of {scope.protocol.name} is proved ({error})") from error
-            shares = None
-        if shares or (shares is None and company is not None):
-            found.append(_View(coalition, company, shares))
+        report = auditor.report(coalition)
+        shares = None if report.accounting is None else report.accounting.shares
+        if shares is None and not is_shipped(scope.protocol):
+            raise ConfigError(f"no ε of {scope.protocol.name} is proved; try: audit it, which says why")
+        if shares or (shares is None and report.company is not None):
+            found.append(_View(coalition, report.company, shares))
     if not found:
         raise ConfigError("no coalition sees anything, so no noise is needed; try: larger coalitions, or more rounds")
     return found
