@@ -210,6 +210,7 @@ ARGUED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("cesar", 8, {"share": 0.5, "masking": 3}),
     ("cesar", 8, {"graph": "ring"}),
     ("gossip", 8, {}),
+    ("rotating", 9, {}),
 )
 
 
