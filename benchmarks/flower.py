@@ -1,6 +1,6 @@
-"""Rounds on Flower: `secagg` and Flower's own SecAgg+ in one simulation, and `secagg` between processes over TLS.
+"""Rounds on Flower: `secagg` and Flower's own SecAgg+ in one simulation, and both between processes over TLS.
 
-Both are measured by wall-clock time, because most of a round on Flower is waiting for Ray, for polls and for processes.
+They are measured by wall-clock time, because most of a round on Flower is waiting for Ray, for polls and for processes.
 In the simulation rounds of the two alternate on the same grid, nodes and actors, so that a busy machine affects both.
 The first round of each, in which Ray starts, is not counted. In every round a different node drops out before it sends
 its masked vector.
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row, comparison_row, single_row
+from benchmarks.measure import Row, comparison_row
 from tacit.core.errors import MissingExtra, TransportError
 from tacit.core.suite import SERVER
 
@@ -48,20 +48,10 @@ def rows(quick: bool) -> Iterator[Row]:
     )
     ours, theirs = median(found["ours"]), median(found["theirs"])
     yield comparison_row(name, ours, theirs, "s", None if quick else 1 / AT_MOST, note)
-    if quick:  # A deployment takes minutes even for little work.
-        return
-    from benchmarks.flower_engines import run_deployed
+    if not quick:  # A deployment takes minutes even for little work.
+        from benchmarks import flower_hops
 
-    nodes, entries, rounds = 3, 1_000, 2
-    with tempfile.TemporaryDirectory() as folder:
-        runs = run_deployed(Path(folder), nodes, entries, rounds)
-    off = max(_off(each["average"], range(nodes), entries) for each in runs)
-    assert off < TOLERANCE, f"an average in deployment is off by {off:g}"
-    hops = ", ".join(f"{each['hops']} hops in {each['seconds']:.0f} s" for each in runs)
-    note = f"wall seconds of the last of {rounds} rounds ({hops}), with TLS and node authentication; off by {off:.1g}"
-    yield single_row(
-        f"a round of secagg on Flower, deployment, {nodes} nodes, d = {entries:,}", runs[-1]["seconds"], "s", note
-    )
+        yield from flower_hops.rows([_model(place, flower_hops.ENTRIES) for place in range(flower_hops.NODES)])
 
 
 def _off(average: Any, places: Iterable[int], entries: int) -> float:

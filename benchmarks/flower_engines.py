@@ -29,13 +29,25 @@ from tacit.integrations.flower import api
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
 """Folder of Flower's programs."""
-PATIENCE = 600.0
+PATIENCE = 1200.0
 """Seconds to wait for a run. A message between processes takes Flower about ten of them."""
 PLAIN = NoEncryption()
+BYTECODE = Path(tempfile.gettempdir()) / "tacit-flower-bytecode"
 
 
-def run_deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
-    """Returns the results of the rounds of a run on SuperNodes, in their order."""
+def run_deployed(
+    folder: Path, nodes: int, entries: int, rounds: int, *, beside: bool = False, forked: bool = False
+) -> list[dict[str, Any]]:
+    """Returns the results of the rounds of a run on SuperNodes, in their order.
+
+    Args:
+        folder: An empty folder.
+        nodes: The number of nodes.
+        entries: The length of their vectors.
+        rounds: The number of rounds.
+        beside: Whether each round is followed by one of Flower's SecAgg+.
+        forked: Whether Tacit's worker forks the processes of messages, instead of Flower starting them.
+    """
     federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     certificate, key = _make_certificates(folder)
     tls = ["--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key]
@@ -44,9 +56,15 @@ def run_deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[di
             private, public = _node_key(folder, place)
             engine.do("supernode", "register", str(public), "here")
             config = f'tacit-federation="{federation}" tacit-me="p{place}" partition-id={place}'
-            mine = ["--auth-supernode-private-key", private, "--node-config", config, "--port", _port()]
+            port = _port()
+            mine = ["--auth-supernode-private-key", private, "--node-config", config, "--port", port]
+            mine += ["--isolation", "process"] if forked else []
             engine.start("flower-supernode", "--superlink", engine.at, "--root-certificates", certificate, *mine)
-        return _run_and_report(engine, federation, entries, rounds)
+            if forked:
+                _reachable(port)
+                worker = ["-m", "tacit.integrations.flower.worker", "--insecure"]
+                engine.start("python", *worker, "--runtime-api-address", f"127.0.0.1:{port}")
+        return _run_and_report(engine, federation, entries, rounds, beside=beside)
 
 
 def run_simulated(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
@@ -63,10 +81,13 @@ def example(folder: Path, app: Path, nodes: int, options: str) -> str:
         return engine.do("run", str(app), "here", *more)
 
 
-def _run_and_report(engine: "_Engine", federation: Path, entries: int, rounds: int, *more: str) -> list[dict[str, Any]]:
+def _run_and_report(
+    engine: "_Engine", federation: Path, entries: int, rounds: int, *more: str, beside: bool = False
+) -> list[dict[str, Any]]:
     """Runs the app that writes down its averages, and returns them."""
     report = engine.folder / "report.json"
-    options = f'tacit-federation="{federation}" entries={entries} rounds={rounds} report="{report}"'
+    sizes = f"entries={entries} rounds={rounds} beside={str(beside).lower()}"
+    options = f'tacit-federation="{federation}" {sizes} report="{report}"'
     engine.do("run", str(APP), "here", "--run-config", options, *more)
     deadline = time.monotonic() + PATIENCE
     while not report.exists():
@@ -75,6 +96,10 @@ def _run_and_report(engine: "_Engine", federation: Path, entries: int, rounds: i
             raise RuntimeError(f"no result after {PATIENCE:g} s: {logs}")
         time.sleep(0.5)
     found: list[dict[str, Any]] = json.loads(report.read_text())
+    calls = [json.loads(line) for line in report.with_suffix(".calls").read_text().splitlines()]
+    for each in found:
+        for hop in each["times"]:
+            hop["calls"] = [call for call in calls if hop["began"] <= call["called"] <= hop["ended"]]
     return found
 
 
@@ -128,7 +153,9 @@ def _engine(folder: Path, connection: str, *options: Any) -> Iterator[_Engine]:
     (home / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{link}"\n{connection}\n')
     # Flower starts its own programs by name, so those of this interpreter come first.
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    told = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PATH": path}
+    # An installed Flower has its bytecode; where Python may not write it beside the code, it goes to this folder.
+    told = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTECODE)}
+    told |= {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PATH": path}
     engine = _Engine(folder, f"127.0.0.1:{link}", {**os.environ, **told})
     listening = ["--host", "127.0.0.1", "--port", link, "--disable-runtime-dependency-installation"]
     try:

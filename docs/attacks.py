@@ -25,11 +25,12 @@ HEAD = """\
 # Attacks: all results
 
 *Reference.* What did each attack find? [Claims and attacks](claims.md#attacks-in-one-table) has the summary.
+If you sign off a federation, the summary is enough.
 
 | column | meaning |
 | --- | --- |
 | target | a protocol with its settings; each attack has targets that it must break and targets that it must not break |
-| value | the result |
+| value | the result; *found to 1e-09* means up to an error of 0.000000001, which is as good as exactly |
 | between | a 95 % interval if trials were sampled, bounds of an accountant, or empty if all cases were tried |
 | tries | the number of trials |
 | verdict | *broken*, or *not broken by this*: this attack fails, which does not show that the target is secure |
@@ -53,6 +54,10 @@ SUMMARY = {
     "disaggregate": ("a server separates the sums of many rounds into users", "whole batches, `Batches(K, T)`"),
     "epsilon": ("an observer measures more privacy loss than the claimed ε", "noise calibrated for honest users"),
     "collusion": ("colluding receivers of `cesar` compare their sums", "a larger masking requirement s"),
+    "rotation": (
+        "members of `rotating` groups solve averages of overlapping groups",
+        "new vectors in each round, and a `minimum` of two more than the members",
+    ),
     "inversion": (
         "a server reconstructs images from gradients",
         "`secagg` hides the owner; averages still show images and labels",

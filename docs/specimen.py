@@ -16,10 +16,13 @@ from tempfile import TemporaryDirectory
 
 REPORT = Path(__file__).with_name("specimen.html")
 PICTURE = REPORT.with_suffix(".png")
-COMMAND = "tacit audit secagg --parties hospital-a,hospital-b,hospital-c --coalition-size 2 --rounds 40"
+COMMAND = (
+    "tacit audit secagg --parties hospital-a,hospital-b,hospital-c,hospital-d,hospital-e --rounds 20 --dropout 0.05 "
+    "--coalition-size 2"
+)
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 WIDTH, HEIGHT = 1000, 1240
-"""Size of the picture: down to the findings by coalition."""
+"""Size of the picture: down to the findings by adversary."""
 MADE = re.compile(r"(?<=<dd>)[^<]* UTC(?=</dd>)|(?<=<footer><p>)[^<]*|(?<=<dd>)Tacit [^<]*")
 """Date and versions, which differ from run to run."""
 

@@ -32,6 +32,7 @@ from tacit.net.node import Node
 from tacit.net.node_lifecycle import NodeLifecycle
 from tacit.net.store.round_store import RoundStore
 from tacit.net.transport import courier
+from tacit.net.transport.tls import Tls
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, _statement
 from tacit.runtime.inbox import EarlyMessages, Inbox
@@ -314,7 +315,7 @@ class Parcels:
             return True
 
         receiver: Any = SimpleNamespace(max_frame_bytes=lambda _: 1 << 16, accept_frame=accept)
-        self._courier = courier.Courier(self._me, courier.Tls(b"", b""), peers, receiver)
+        self._courier = courier.Courier(self._me, Tls(b"", b""), peers, receiver)
 
     async def take(self, draw: Draws) -> bytes:
         """Hands one parcel over, and returns its first piece."""

@@ -17,9 +17,21 @@ from typing import Any
 
 RENDER = ("tacit.auditing.render.", "tacit.integrations.flower.auditor.render")
 SENTENCES = {
-    *("verdict", "heading", "assumed", "not_covered", "why", "looked_at", "notes", "in_words", "trusted", "says"),
+    *(
+        "verdict",
+        "heading",
+        "assumed",
+        "not_covered",
+        "why",
+        "looked_at",
+        "left_out",
+        "notes",
+        "in_words",
+        "trusted",
+        "says",
+    ),
     *("read", "unread", "told", "spared", "looked", "part", "as_long_as", "luck", "words", "uses", "lines"),
-    *("what", "about"),
+    *("what", "about", "left_out"),
 }
 """Keys of JSON whose values are sentences of the renderers."""
 
@@ -209,8 +221,9 @@ ARGUED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("secagg", 8, {"participation": {"kind": "random", "per_round": 5}}),
     ("cesar", 8, {"share": 0.5, "masking": 3}),
     ("cesar", 8, {"graph": "ring"}),
+    ("rotating", 8, {}),
     ("gossip", 8, {}),
-    ("rotating", 9, {}),
+    ("rotating", 9, {"group_size": 3, "minimum": 3}),
 )
 
 
@@ -290,7 +303,8 @@ def decide() -> Decisions:
     write_inputs()
     Path("files").mkdir()
     run("exposed", "audit", "gossip", "--parties", "4", "--coalition", "p0")
-    run("holds", "audit", "secagg", "--parties", "4", "--rounds", "2", "--coalition", "server")
+    all_of_them = ("--set", "threshold=4")
+    run("holds", "audit", "secagg", "--parties", "4", "--rounds", "2", "--coalition", "server", *all_of_them)
     run("worst case", "audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
     seeds = ("--parties", "6", "--coalition", "server", "--rounds", "2", "--set", FIVE)
     run("nothing found", "audit", "secagg", *seeds)

@@ -1,5 +1,7 @@
 """Nothing is sent under settings that would show somebody's vector, unless that is wanted."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -8,8 +10,13 @@ from leaky import compared
 import tacit
 from tacit.auditing import preflight
 from tacit.auditing.render.notes import render_note
+from tacit.core.average import Average
+from tacit.core.errors import SecretField
+from tacit.core.messages import Message
+from tacit.core.suite import Secret
 from tacit.designs import Random, graphs
 from tacit.protocols import find
+from tacit.protocols.gossip import GOSSIP
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.simulation.simulated_round import SimulatedRound
 
@@ -182,3 +189,30 @@ def test_a_protocol_that_cannot_be_audited_is_refused():
     with pytest.warns(tacit.NotAuditedWarning, match="not linear"):
         out = tacit.aggregate(vectors(3), compared.PROTOCOL, allow_leaks=True)
     assert any("not linear" in warning for warning in out.warnings)
+
+
+class BareSeed(Message, frozen=True):
+    """Carries a secret as it is."""
+
+    seed: Secret
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda protocol: tacit.audit(protocol, parties=3, coalition=["p0"]),
+        lambda protocol: tacit.aggregate([[1.0], [2.0], [3.0]], protocol),
+    ],
+    ids=["audit", "aggregate"],
+)
+def test_a_secret_in_a_field_is_named_and_not_taken_for_arithmetic(ask):
+    async def node(link, update, _terms, suite, _state):
+        if link.place == 0:
+            await link.send(link.parties[1], BareSeed(suite.seed()))
+        return Average(update.vector, link.parties)
+
+    bare = replace(GOSSIP, name="bare", party=node, messages=(BareSeed,), leaks_by_design=False)
+    with pytest.raises(SecretField, match=r"^a Secret cannot be a field of BareSeed; try: ") as caught:
+        ask(bare)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, tacit.ConfigError)

@@ -108,6 +108,20 @@ def test_one_sum_takes_a_threshold_that_members_do_not_reach():
     assert {SERVER in members for members in leaking(loose, 3)} == {True}
 
 
+def test_one_sum_holds_whoever_drops_out_if_every_sum_needs_everybody():
+    lose = lost(("MaskedInput", "p1", 1), ("ShareKeys", "p3", 2), ("Unmask", "p0", 4))
+    for options in ({"threshold": 6}, {"threshold": 4, "fewest": 6}):
+        troubled = scope_of("secagg", 6, rounds=4, faults=lose, **options)
+        for size in (1, 2, 3, 4):
+            argument = argued(troubled, size, "one sum")
+            assert (argument is not None) == (size <= troubled.terms.threshold)
+            if argument is not None:
+                assert argument.dropouts
+                assert leaking(troubled, size) == []
+    assert not argued(scope_of("secagg", 6, threshold=5), 1, "one sum").dropouts
+    assert leaking(scope_of("secagg", 6, rounds=4, threshold=4, faults=lose), 1)
+
+
 @pytest.mark.slow
 def test_one_sum_of_the_entries_that_are_shared():
     for masking, size in ((2, 2), (3, 3), (2, 3), (1, 2)):

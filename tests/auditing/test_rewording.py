@@ -22,7 +22,7 @@ VERDICTS = {
     "app": ("undecided", 1),
     "app plain": ("exposed", 1),
     "app differences": ("exposed", 1),
-    "app secagg": ("holds", 0),
+    "app secagg": ("nothing_found", 0),
     "app dropouts": ("exposed", 1),
     "undecided": ("undecided", 1),
     "files": ("exposed", 1),

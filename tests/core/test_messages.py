@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import WireError
+from tacit.core.errors import SecretField, WireError
 from tacit.core.link import Link, frame_parts
 from tacit.core.messages import MAX_NAME, PIECE, Abort, Address, Codec, Envelope, Message, size_by_class
 from tacit.core.suite import Parties, Secret
@@ -68,6 +68,20 @@ def enveloped(codec, suite, key, address, payload):
 def test_a_message_is_frozen():
     with pytest.raises(AttributeError):
         PARCEL.number = 3
+
+
+class Careless(Message, frozen=True):
+    """Carries a secret as it is."""
+
+    keys: dict[int, Secret]
+
+
+def test_a_secret_cannot_be_a_field_of_a_message():
+    codec = Codec((Careless,), parties=5, entries=100)
+    with pytest.raises(SecretField, match=r"^a Secret cannot be a field of Careless; try: .*pairwise.*share or seal$"):
+        codec.encode(Careless({1: Secret(b"k")}))
+    with pytest.raises(TypeError, match="of <class 'complex'>"):
+        codec.encode(Parcel(memoryview(b""), b"", {}, 1j))
 
 
 def test_a_message_shows_sizes_and_no_content():

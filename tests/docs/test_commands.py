@@ -87,7 +87,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "python examples/audit_your_setup.py": (None, EXAMPLES),
 }
 """By command as it is printed: what is run in its place, if anything, and why."""
-FLOWERS = ("flower-supernode ", "flwr run . consortium ")
+FLOWERS = ("flower-supernode ", "flwr run . consortium ", "python -m tacit.integrations.flower.worker ")
 CONTAINERS = ("pip wheel ", "podman", "kubectl ", "helm ", "sudo ", "cd deploy/", "for name in server ")
 """Beginnings of commands that need containers, a cluster or a service manager; tests/deploy checks what they use."""
 

@@ -130,3 +130,18 @@ def test_the_page_of_commands_has_every_command_and_no_markup() -> None:
     assert "\n### tacit roster add\n" in text
     assert "[bold" not in text
     assert "\b" not in text
+
+
+def test_the_table_of_methods_is_that_of_the_source() -> None:
+    check = subprocess.run(  # noqa: S603 (our own script)
+        [sys.executable, DOCS / "signatures.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert check.returncode == 0, check.stderr
+
+
+def test_the_table_of_methods_has_every_method_that_the_page_names() -> None:
+    text = (DOCS / "adding-a-protocol.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- methods -->")[2].partition("<!-- /methods -->")[0]
+    used = set(re.findall(r"\b(suite|ring|link)\.([a-z_]+)\(", text.replace(table, "")))
+    assert len(used) > 8
+    assert [name for owner, name in used if f"{owner}.{name}(" not in table] == []

@@ -89,11 +89,21 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
         "app/cli/bench.py",
         "app/terminal/progress.py",
     ),
+    # A forked process would otherwise draw what its siblings draw.
+    "random.seed": ("integrations/flower/worker.py",),
+    "numpy.random.seed": ("integrations/flower/worker.py",),
     # How often a server on Flower looks for answers. Flower has no call that waits for them.
     "time.monotonic": ("integrations/flower/exchange.py",),
     "time.sleep": ("integrations/flower/exchange.py",),
     # When a party was last heard of, or a run last wrote anything, for people.
-    "time.time": ("net/node.py", "app/cli/node_commands.py", "app/ui/run_folders.py", "app/doctor/local_checks.py"),
+    "time.time": (
+        "net/node.py",
+        "app/cli/node_commands.py",
+        "app/ui/run_folders.py",
+        "app/doctor/local_checks.py",
+        "net/membership/tls_sources.py",  # dates of certificates
+        "net/transport/caller_certificates.py",
+    ),
     "time.gmtime": (
         "net/observability/telemetry.py",
         "app/reports/html_reports.py",

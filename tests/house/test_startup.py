@@ -75,7 +75,7 @@ def test_a_command_loads_no_other_commands() -> None:
     modules = ours(
         loaded("from tacit.app.cli.main import app\ntry:\n    app(['keygen', '-h'])\nexcept SystemExit:\n    pass")
     )
-    assert "tacit.app.cli.roster_commands" in modules
+    assert "tacit.app.cli.key_commands" in modules
     assert not modules & {"tacit.app.cli.audit_commands", "tacit.app.cli.bench"}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.federations import HASTY, Made, averaged
+from support.outbound import record_posts
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.suite import SERVER, Update
 from tacit.net import node as nodes_
@@ -62,8 +63,8 @@ CURE = "; try: install a newer release of Tacit at p0"
 
 
 @pytest.mark.usefixtures("newer")
-def test_a_peer_of_another_version_is_named_at_once(tmp_path):
-    made = Made.of(tmp_path, "gossip", 3)
+def test_a_peer_of_another_version_is_named_at_once_and_nothing_is_sent(tmp_path, monkeypatch):
+    made, posted = Made.of(tmp_path, "gossip", 3), record_posts(monkeypatch)
 
     async def run():
         async with made.nodes() as nodes:
@@ -71,6 +72,7 @@ def test_a_peer_of_another_version_is_named_at_once(tmp_path):
 
     with pytest.raises(ConfigError, match=re.escape(WORDS + CURE)):
         asyncio.run(run())
+    assert posted == {}
 
 
 @pytest.mark.usefixtures("newer")

@@ -21,7 +21,8 @@ from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER
 from tacit.net.transport.courier import Courier
 from tacit.net.transport.framing import BytesFrame
-from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint, Tls
+from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint
+from tacit.net.transport.tls import Tls
 
 pytestmark = pytest.mark.long
 

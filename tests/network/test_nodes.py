@@ -207,6 +207,36 @@ def test_whoever_leaves_is_not_waited_for(tmp_path):
     assert ready
 
 
+@pytest.mark.parametrize("protocol", ["secagg", "gossip"])
+@pytest.mark.parametrize("leaves", ["before", "during"])
+def test_a_round_does_not_wait_for_a_party_that_left(leaves, protocol, tmp_path):
+    """Without this, each round would take a phase longer than it does: more than this test may take."""
+    endless = Deadlines(phase=3600.0, start=3600.0, connect=5.0)
+    made = Made.of(tmp_path, protocol, 4, endless, **({"threshold": 3} if protocol == "secagg" else {}))
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+            others = {name: node for name, node in nodes.items() if name != "p3"}
+            if leaves == "during":  # the others begin, because it says that it is ready
+                nodes["p3"]._rendezvous.may_begin = lambda _: False
+                last = asyncio.create_task(nodes["p3"].average(made.updates(4, 2)["p3"]))
+            else:
+                await nodes.pop("p3").close(leaving=True)
+            work = asyncio.create_task(averaged(others, made.updates(4, 2)))
+            if leaves == "during":
+                async with asyncio.timeout(60):
+                    while not all(node.rounds == 2 for node in others.values()):
+                        await asyncio.sleep(0.02)
+                await nodes.pop("p3").close(leaving=True)
+                await asyncio.gather(last, return_exceptions=True)
+            return await asyncio.wait_for(work, 60)
+
+    endings = asyncio.run(run())
+    assert {ending.error for ending in endings.values()} == {None}
+    assert {ending.contributors for ending in endings.values()} == {("p0", "p1", "p2")}
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_server_begins_no_round_that_a_party_that_left_would_abort(restarted, tmp_path):
     """With and without a restart of the server, whose memory of who left ends with its process."""

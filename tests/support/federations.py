@@ -80,7 +80,7 @@ class Made:
             self.credentials[card.name].card(addresses[card.name]) if card.name in addresses else card
             for card in self.roster.parties
         ]
-        return msgspec.structs.replace(self.roster, parties=cards)
+        return msgspec.structs.replace(self.roster, parties=tuple(cards))
 
     @asynccontextmanager
     async def nodes(self, parties=None, rosters=None):

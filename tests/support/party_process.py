@@ -1,4 +1,4 @@
-"""A party in a process of its own: `python party_process.py ROSTER NAME PLACE PARTIES ROUNDS LOG`.
+"""A party in a process of its own: `python party_process.py ROSTER NAME PLACE PARTIES ROUNDS LOG [PAUSE]`.
 
 Each vector is zero except for a unique number at the party's own place, so that an average shows who contributed what.
 A vector is logged before it is sent, and the result of the round after it.
@@ -6,13 +6,14 @@ A vector is logged before it is sent, and the result of the round after it.
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 import tacit
 
-roster, name, place, parties, rounds, log = sys.argv[1:]
+roster, name, place, parties, rounds, log, pause = [*sys.argv[1:], "0"][:7]
 
 
 def note(**what):
@@ -34,3 +35,4 @@ with tacit.join(roster, me=name) as peer:
             note(error=error.code, text=str(error))
             continue
         note(round=peer.last.round, contributors=outcome.contributors, average=outcome.average[name].tolist())
+        time.sleep(float(pause))

@@ -1,6 +1,7 @@
 """Averaging between machines: the function `join`, and the `Peer` that it returns."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,10 +17,12 @@ from tacit.core.average import Ending, format_count
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
+from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.round_store import StoredAverage
+from tacit.net.watched_node import WatchedNode
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
@@ -35,15 +38,29 @@ class Peer:
     def __init__(self, membership: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
         self.name, self.notes = membership.mine.name, checked.notes
         """Name of this party, and the notes of the audit that ran before anything was sent."""
-        self._checked, self._layout, self._held = checked, None, HeldModel()
+        self._layout, self._held = None, HeldModel()
+        self._runs = {membership.roster.revision: checked}
+        """The checks of each revision of the roster that this party has run, or is about to."""
         self._background = EventLoopThread(f"tacit {self.name}")
         try:
-            self._node = self._background.run(_start_node(membership, metrics))
+            self._watched = self._background.run(_start_node(membership, self._check_revision, metrics))
         except BaseException:
             self._background.close()
             raise
 
     _layout: Layout | None
+
+    @property
+    def _node(self) -> Node:
+        return self._watched.node
+
+    @property
+    def _checked(self) -> CheckedRun:
+        return self._runs[self._node.roster.revision]
+
+    def _check_revision(self, roster: RosterFile) -> None:
+        """Audits a newer revision of the roster, in a thread, before the node runs it."""
+        self._runs[roster.revision] = check_roster(roster)
 
     @property
     def rounds(self) -> int:
@@ -97,12 +114,12 @@ class Peer:
             TacitError: If the round failed for this party. The program then keeps its model.
         """
         layout, update = self._prepare_update(model, weight, changes)
-        return self._adopt(self._background.run(self._node.average(update)), layout, model, update)
+        return self._adopt(self._background.run(self._watched.average(update)), layout, model, update)
 
     async def average_async(self, model: Any, weight: float = 1.0, *, changes: bool = False) -> Outcome:
         """Does the same as `average`, without blocking an event loop."""
         layout, update = self._prepare_update(model, weight, changes)
-        return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
+        return self._adopt(await self._background.run_from_loop(self._watched.average(update)), layout, model, update)
 
     def restore(self, model: Any) -> Any:
         """Writes the last average that this party adopted into a model, and returns the model. Without one, does
@@ -145,7 +162,7 @@ class Peer:
         It returns at once and may be called from any thread, and by a handler of signals.
         """
         if self._background.alive:
-            self._background.loop.call_soon_threadsafe(self._node.drain)
+            self._background.loop.call_soon_threadsafe(self._watched.drain)
 
     def leave(self) -> None:
         """Leaves the federation: the others no longer wait for this party. It can join again."""
@@ -158,7 +175,7 @@ class Peer:
     def _close(self, *, leaving: bool) -> None:
         if self._background.alive:
             try:
-                self._background.run(_close_node(self._node, leaving))
+                self._background.run(_close_node(self._watched, leaving))
             finally:
                 self._background.close()
 
@@ -197,8 +214,9 @@ class Peer:
     def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
         """Returns the outcome, and writes the average into the model. Until then the program does not hold the
         average."""
-        outcome = merge_endings(self._node.agreement, {self.name: ending}, ended=[self.name])
-        warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
+        agreement = self._watched.agreement or self._node.agreement
+        outcome = merge_endings(agreement, {self.name: ending}, ended=[self.name])
+        warn_of_clipping(agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]
         outcome.average, outcome.local = {self.name: _put_back(layout, vector, model)}, layout.local
@@ -264,13 +282,16 @@ def join(
     membership = Membership.of(federation, me, identity, folder, proxy)
     if me == SERVER:
         raise ConfigError("the server has no model; try: tacit serve")
-    roster = membership.roster
-    checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
-    return Peer(membership, checked, metrics)
+    return Peer(membership, check_roster(membership.roster), metrics)
 
 
-async def _start_node(membership: Membership, metrics: str | None) -> Node:
-    node = membership.node()
+def check_roster(roster: RosterFile) -> CheckedRun:
+    """Checks and audits the settings of a roster; raises ConfigError or LeakRefused."""
+    return CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
+
+
+async def _start_node(membership: Membership, check: Callable[[RosterFile], None], metrics: str | None) -> WatchedNode:
+    node = membership.watched_node(check)
     try:
         await node.start(metrics=metrics)
     except BaseException:
@@ -287,7 +308,7 @@ async def _read_status(node: Node) -> Status:
     return node.status()
 
 
-async def _close_node(node: Node, leaving: bool) -> None:
+async def _close_node(node: WatchedNode, leaving: bool) -> None:
     if leaving:
         await node.flush(FAREWELL)
     await node.close(leaving=leaving)

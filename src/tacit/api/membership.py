@@ -19,6 +19,7 @@ from tacit.net.transport.proxy import Proxy
 
 if TYPE_CHECKING:
     from tacit.net.node import Node
+    from tacit.net.watched_node import WatchedNode
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Membership:
     folder: Path
     proxy: Proxy | None = None
     """The proxy through which we dial others."""
+    path: Path | None = None
+    """The roster file, which a running node watches."""
 
     @classmethod
     def of(
@@ -61,12 +64,29 @@ class Membership:
             raise ConfigError(f"{me} is a relay, which has no model; try: tacit relay")
         rounds = path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder)
         RevisionGuard(rounds, me).admit(roster, mine)
-        return cls(roster, mine, rounds, through)
+        return cls(roster, mine, rounds, through, path)
 
     def node(self, seed: Callable[[int], bytes] | None = None) -> "Node":
         """Opens the folder and returns a node that has not started."""
+        return self._open(self.roster, seed)
+
+    def watched_node(self, check: Callable[[RosterFile], None] = lambda _: None) -> "WatchedNode":
+        """Opens the folder and returns a node that takes newer revisions of the roster over. It has not started.
+
+        Before it does, `check` raises TacitError for a revision that the party must not run.
+        """
+        from tacit.net.membership.roster_watch import RosterWatch
+        from tacit.net.watched_node import WatchedNode
+
+        if self.path is None:
+            raise ConfigError("this roster is not in a file, so nothing can be watched")
+        guard = RevisionGuard(self.folder, self.mine.name)
+        watch = RosterWatch(self.path, self.roster, self.mine, guard, check)
+        return WatchedNode(self.roster, self._open, watch)
+
+    def _open(self, roster: RosterFile, seed: Callable[[int], bytes] | None = None) -> "Node":
         from tacit.net.node import Node
         from tacit.net.store.round_store import RoundStore
 
-        store = RoundStore(self.folder, self.mine.name, self.roster.federation)
-        return Node(self.roster, self.mine, store, seed, self.proxy)
+        store = RoundStore(self.folder, self.mine.name, roster.federation)
+        return Node(roster, self.mine, store, seed, self.proxy)

@@ -178,6 +178,7 @@ class Auditor:
                 found, samples = self.worst_case.samples_over_rounds(coalition, self.scope.rounds)
                 report.worst_samples = samples or report.worst_samples
             report.at_worst = tuple(each for each in report.parties if each in {*found, *report.victims})
+            report.argument, report.uncompared = self.worst_case.compare_rounds(self.scope, coalition)
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)

@@ -193,6 +193,7 @@ class GapCode(StrEnum):
     PRIOR_KNOWLEDGE = "prior_knowledge"
     METADATA = "metadata"
     SELECTED_ENTRIES = "selected_entries"
+    DIFFERENT_CONTRIBUTORS = "different_contributors"
 
 
 class StepCode(StrEnum):
@@ -200,6 +201,7 @@ class StepCode(StrEnum):
 
     OTHER_SETTING = "other_setting"
     OTHER_PROTOCOL = "other_protocol"
+    WITH_SLIGHT_DRIFT = "with_slight_drift"
     WITH_DRIFT = "with_drift"
     PLAN = "plan"
     WITH_DROPOUTS = "with_dropouts"
@@ -341,13 +343,24 @@ class Coverage:
     """Fewest contributors to a sum that the settings allow, if that worst case was analysed and is smaller."""
     worst_case: bool = False
     """Whether the worst case that the settings allow was analysed."""
+    uncompared: bool = False
+    """Whether dropouts, which the question leaves out, could make rounds with different contributors. Their sums were
+    not compared."""
+    argument: str = ""
+    """Name of a proved argument that covers all rounds, dropouts and samples in question; empty if none does."""
 
     @property
     def exhaustive(self) -> bool:
+        """Whether nothing of the question was sampled or left out, or an argument covers what was."""
+        return self.computed or (bool(self.argument) and self.worst_case)
+
+    @property
+    def computed(self) -> bool:
         """Whether nothing of the question was sampled or left out."""
         return (
             self.rounds_analysed == self.rounds == self.rounds_with_average
             and not self.seeds
+            and not self.uncompared
             and (self.sparse is None or (self.sparse.exact and not self.sparse.exposed_entries))
             and self.worst_case
         )

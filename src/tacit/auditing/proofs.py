@@ -4,13 +4,17 @@ A protocol gives its arguments itself (`Terms.arguments`) if its terms meet thei
 and proves each under its name. All assume that parties follow the protocol.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
+from tacit.core.suite import ONLOOKER, Party
 from tacit.protocols import is_shipped
+
+if TYPE_CHECKING:
+    from tacit.auditing.scope import Scope
 
 
 def argument_for(
@@ -39,3 +43,23 @@ def arguments_for(
     query = CoalitionQuery(coalition_size, rounds == 1 or drift == "free", rounds)
     asked = {"parties": len(terms.parties), "server": protocol.server is not None, **asdict(query)}
     return [replace(each, facts={**each.facts, **asked, "dropouts": each.dropouts}) for each in terms.arguments(query)]
+
+
+def name_covering_argument(scope: "Scope", coalition: Collection[Party]) -> str:
+    """Returns the name of an argument that covers all rounds, dropouts and samples of a scope; empty if none does.
+
+    No argument is about eavesdroppers, injected faults, other coroutines, given vectors, or which entries are selected.
+    """
+    if (
+        ONLOOKER in coalition
+        or scope.injected_faults
+        or scope.stand_ins
+        or scope.vectors is not None
+        or scope.terms.selective
+    ):
+        return ""
+    # What nobody learns about static models, nobody learns about models that drift.
+    drift = "free" if scope.drift == "free" else "static"
+    found = arguments_for(scope.protocol, scope.terms, len(coalition), scope.rounds, drift)
+    best = best_argument(each for each in found if each.dropouts and not each.exposes)
+    return "" if best is None else best.name

@@ -72,6 +72,11 @@ class Report:
     """The samples of contributors that are the worst case, by round; empty if it is one of dropouts. Any sample may
     occur, and a malicious server can choose it. With static models, several rounds may single out a party that no one
     round does."""
+    uncompared: bool = False
+    """Whether dropouts, which the question leaves out, could make rounds with different contributors. Two such sums
+    can be subtracted from each other."""
+    argument: str = ""
+    """Name of a proved argument that covers all rounds, dropouts and samples in question; empty if none does."""
     dropout: float = 0.0
     """Probability with which each party drops out of each round."""
     watched: int = 0
@@ -155,6 +160,8 @@ class Report:
             sparse=self.sparse,
             fewest=self.fewest,
             worst_case=self.at_worst is not None,
+            uncompared=self.uncompared,
+            argument=self.argument,
         )
 
     @property

@@ -21,7 +21,7 @@ from tacit.protocols import REGISTRY
 MANY = 10
 """Number of rounds that the next question proposes, if the last one had a single round."""
 SOME = 0.1
-"""Dropout probability that the next question proposes, if the last one had no dropouts."""
+"""Dropout probability, or drift of an entry, that the next question proposes if the last one had none."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,13 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
     if first.faults:
         yield remark(code.FAULTS, faults=first.faults, fewest=None if first.dropout else fewest)
     if first.dropout:
-        yield remark(code.DROPOUTS, probability=first.dropout, fewest=fewest)
+        yield remark(code.DROPOUTS, probability=first.dropout, fewest=fewest, argument=_find_argument(reports))
     elif not first.faults:
-        yield remark(code.NO_DROPOUTS, fewest=fewest)
-    yield from _seed_assumptions(reports)
+        uncompared = any(report.uncompared for report in reports)
+        argument = _find_argument(reports) if first.rounds > 1 else ""
+        yield remark(code.NO_DROPOUTS, fewest=fewest, rounds=first.rounds, uncompared=uncompared, argument=argument)
+    if not _find_argument(reports):
+        yield from _seed_assumptions(reports)
     yield _collusion(reports)
     coverage = first.coverage
     yield remark(
@@ -81,7 +84,7 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
         with_average=coverage.rounds_with_average,
     )
     if first.rounds > 1:
-        yield _drift_assumption(first)
+        yield _drift_assumption(first, question)
     if first.noise:
         yield remark(code.NOISE, sigma=first.noise)
     if question.prior is not None:
@@ -95,16 +98,29 @@ def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Rema
         yield remark(code.OPEN_LINKS)
 
 
+def _find_argument(reports: Sequence[Report]) -> str:
+    """Returns the argument that covers all dropouts and samples; empty if some report has none, or exposes somebody."""
+    covered = all(report.argument and report.verdict is Verdict.HOLDS for report in reports)
+    return ", ".join(dict.fromkeys(report.argument for report in reports)) if covered else ""
+
+
 def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
     """Yields the seeds with which participation, or numbers that count as known, were sampled."""
     first = reports[0]
     seed = first.seed if first.first_seed is None else first.first_seed
     seeds = min(report.seeds_tried for report in reports)
     if seeds == 1:
-        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed, drawn=first.known_draws)
+        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed, dropouts=bool(first.dropout), drawn=first.known_draws)
     elif seeds:
         last = seed + seeds - 1
-        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=last, drawn=first.known_draws)
+        yield Remark.of(
+            AssumptionCode.SEEDS,
+            seeds=seeds,
+            first=seed,
+            last=last,
+            dropouts=bool(first.dropout),
+            drawn=first.known_draws,
+        )
 
 
 def _collusion(reports: Sequence[Report]) -> Remark:
@@ -116,12 +132,14 @@ def _collusion(reports: Sequence[Report]) -> Remark:
     return Remark.of(AssumptionCode.ANY_OF_SIZE, size=largest, server=server)
 
 
-def _drift_assumption(report: Report) -> Remark:
+def _drift_assumption(report: Report, question: Question) -> Remark:
     if report.drift == "static":
         return Remark.of(AssumptionCode.STATIC)
     if report.drift == "free":
         return Remark.of(AssumptionCode.FRESH)
-    return Remark.of(AssumptionCode.DRIFTING, sigma=report.drift)
+    entry = REGISTRY.get(question.protocol)
+    clip = None if entry is None else entry.settings_from(dict(question.options)).clip
+    return Remark.of(AssumptionCode.DRIFTING, sigma=report.drift, clip=clip)
 
 
 def largest_coalition(reports: Sequence[Report]) -> int:
@@ -144,6 +162,8 @@ def _gaps(reports: Sequence[Report], question: Question) -> Iterator[Remark]:
     yield Remark.of(GapCode.METADATA)
     if reports[0].sparse is not None:
         yield Remark.of(GapCode.SELECTED_ENTRIES)
+    if any(report.uncompared for report in reports):
+        yield Remark.of(GapCode.DIFFERENT_CONTRIBUTORS)
 
 
 # --- next steps ----------------------------------------------------------------------------------------------------
@@ -161,6 +181,8 @@ def _steps_after_exposure(question: Question) -> Iterator[Step]:
     if other := entry.alternative:
         command = replace(question, protocol=other, options={}).command
         yield Step(StepCode.OTHER_PROTOCOL, command, (("protocol", other),))
+    if question.rounds > 1 and question.drift == "static":
+        yield Step(StepCode.WITH_SLIGHT_DRIFT, replace(question, drift=SOME).command)
     if question.rounds > 1 and question.drift != "free":
         yield Step(StepCode.WITH_DRIFT, replace(question, drift="free").command)
     colluding = max(question.coalition_size or 1, len(question.coalition or ()))
@@ -173,7 +195,7 @@ def _steps_after_exposure(question: Question) -> Iterator[Step]:
 def _harder_questions(reports: Sequence[Report], question: Question) -> Iterator[Step]:
     rounds = max(question.rounds, MANY)
     entry = REGISTRY.get(question.protocol)
-    if not question.dropout and not (entry is not None and entry.needs_everybody):
+    if not question.dropout and not (entry is not None and entry.needs_everybody) and not _find_argument(reports):
         yield Step(StepCode.WITH_DROPOUTS, replace(question, dropout=SOME, rounds=rounds).command)
     elif question.rounds == 1:
         yield Step(StepCode.MORE_ROUNDS, replace(question, rounds=rounds).command)

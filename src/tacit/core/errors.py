@@ -125,8 +125,24 @@ class UnsafePath(ConfigError):
     code = "unsafe-path"
 
 
-class StepError(ConfigError):
+class ProtocolMistake(ConfigError):
+    """A mistake in a protocol's own code, which shows only when it runs."""
+
+
+class StepError(ProtocolMistake):
     """A protocol's code sends or awaits a message at a step that its `Terms.steps` does not list."""
+
+
+class SecretField(ProtocolMistake):
+    """A message has a field with a `Secret`, which no message may carry in the clear."""
+
+    def __init__(self, kind: str = "a message", *, remedy: str = "") -> None:
+        """Takes the kind of the message; the remedy is always the same, unless the error comes out of a file."""
+        super().__init__(
+            f"a Secret cannot be a field of {kind}",
+            remedy=remedy
+            or "let both parties derive it with suite.pairwise or agree, or send it through share or seal",
+        )
 
 
 class WireError(TacitError):

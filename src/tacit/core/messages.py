@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from tacit.core.errors import ConfigError, WireError
+from tacit.core.errors import ConfigError, SecretField, WireError
 from tacit.core.suite import Buffer, Party, Secret, Suite
 
 SESSION_BYTES = 32
@@ -119,7 +119,14 @@ class Greeting(msgspec.Struct, frozen=True, tag=GREETING, forbid_unknown_fields=
         return f"Greeting({self.address.sender} -> {self.address.to})"
 
 
-_pack = msgspec.msgpack.Encoder().encode
+def _refuse_field(field: Any) -> Any:
+    """Raises the error for a field that no message can carry."""
+    if isinstance(field, Secret):
+        raise SecretField
+    raise TypeError(f"a field of a message has no bytes: it is of {type(field)}")
+
+
+_pack = msgspec.msgpack.Encoder(enc_hook=_refuse_field).encode
 _unpack_envelope = msgspec.msgpack.Decoder(tuple[Address, memoryview]).decode
 _unpack_address = msgspec.msgpack.Decoder(tuple[Address, msgspec.Raw]).decode
 _unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
@@ -167,7 +174,10 @@ class Codec:
         The last result is cached, because a broadcast encodes the same message once per receiver.
         """
         if message is not self._last[0]:
-            self._last = message, _parts(message)
+            try:
+                self._last = message, _parts(message)
+            except SecretField:
+                raise SecretField(message.kind()) from None
         return self._last[1]
 
     def decode(self, kind: str, payload: Buffer) -> Message:

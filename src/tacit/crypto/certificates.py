@@ -245,9 +245,9 @@ def host_names(certificate: x509.Certificate) -> list[str]:
     return [ascii(each)[1:-1].lower() for each in found.get_values_for_type(x509.DNSName)]
 
 
-def expiry_of(certificate: x509.Certificate) -> float:
-    """Returns the last moment at which a certificate is valid, in seconds since 1970."""
-    return certificate.not_valid_after_utc.timestamp()
+def validity_of(certificate: x509.Certificate) -> tuple[float, float]:
+    """Returns the first and the last moment at which a certificate is valid, in seconds since 1970."""
+    return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
@@ -299,6 +299,11 @@ def check_owner(certificate: bytes, key: Secret) -> None:
 def key_pem(key: Secret) -> Secret:
     """Returns a private key as PEM."""
     return Secret(_private(key).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def certificate_der(pem: bytes) -> bytes:
+    """Returns the first certificate in PEM, in DER; raises WireError if there is none."""
+    return read_certificate(pem).public_bytes(Encoding.DER)
 
 
 def certificate_pem(certificate: bytes) -> bytes:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tacit.core.errors import WireError
 from tacit.core.suite import Party
@@ -44,6 +44,11 @@ class TlsAnchor:
     def pem(self) -> bytes:
         """The certificate, as PEM."""
         return certificate_pem(self.certificate)
+
+    @property
+    def key(self) -> bytes:
+        """The public key of the certificate."""
+        return self._issuer.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
     @cached_property
     def _issuer(self) -> x509.Certificate:

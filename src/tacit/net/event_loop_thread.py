@@ -50,4 +50,9 @@ class EventLoopThread:
         if self.alive:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
+            # Such as the tasks that grpc keeps for calls that were cancelled. Python reports tasks that never ended.
+            if left := asyncio.all_tasks(self.loop):
+                for task in left:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
             self.loop.close()

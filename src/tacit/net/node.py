@@ -60,13 +60,13 @@ class Node:
             proxy: The proxy through which the party dials others.
         """
         roster.check(mine)
-        self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
+        self.me, self.roster, self.store, self._mine, self._deadlines = mine.name, roster, store, mine, roster.deadlines
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
-        self._deadlines = roster.deadlines
         self._max_wait = roster.deadlines.start * (2 if SERVER in self.peers else 1)
         """Seconds to wait for peers. With a server it is doubled, because the server first waits for other parties."""
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation, roster.revision)
+        self._rendezvous.awaits_revisions = roster.is_signed
         self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
         """The ending of the last round that is over."""
@@ -80,7 +80,7 @@ class Node:
         self._stage_error: TacitError | None = None
         """Error of the last write of a long message, until one succeeds."""
         self._changed, self._average_lock = asyncio.Event(), asyncio.Lock()
-        self._timer = WaitTimer(self._deadlines.phase, self._expire_wait)
+        self._timer = WaitTimer(self._deadlines.phase, self._expire_wait, self._rendezvous.is_absent)
         self._pool = BufferPool()
         self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
@@ -220,10 +220,10 @@ class Node:
         self.telemetry.report_closed(leaving)
 
     async def flush(self, seconds: float) -> bool:
-        """Waits until all messages are acknowledged, up to a timeout; returns whether they are."""
+        """Waits until peers that are there have acknowledged all messages, or a timeout; returns whether they have."""
         try:
             async with asyncio.timeout(seconds):
-                while any(link.waiting for link in self.courier.links.values()):
+                while any(link.waiting and not self._rendezvous.is_gone(p) for p, link in self.courier.links.items()):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -330,13 +330,14 @@ class Node:
         self.telemetry.report_disagreements({**self._rendezvous.disagreements, **self._rendezvous.lost})
 
     def _record_hello(self, sender: Party, hello: Hello) -> None:
-        if hello.left:
-            self.courier.links[sender].discard_before(self.rounds + 1)
         try:
             new = self._rendezvous.listen(sender, hello, self._now())
         except TransportError as error:  # of the disk: the hello will be repeated, and recorded then
             self._record_error, new = error, True
+        if hello.left:
+            self.courier.links[sender].discard_before(self.rounds)  # it may be back before this round is over
         if new:
+            self._timer.follow(self._round)
             self._changed.set()
         if self._participant is None and self.me == SERVER and self._rendezvous.entries:
             with suppress(ConfigError):  # a party whose vectors fit no message reports that itself
@@ -449,8 +450,7 @@ class Node:
         participant, first = self._participant, actions[0] if actions else None
         if participant is None or first is None or isinstance(first, MessageDeferred):
             return
-        agreement = participant.agreement
-        record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
+        record = self._journal.record(participant.agreement.protocol, participant.agreement.session, self.me, actions)
         self._pending = PendingCall(actions, record, update, after_ending)
         self._complete_pending()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.average import CLASSES, Ending, format_count, list_names
-from tacit.core.errors import ConfigError, Drop, NotEnough, StepError, TacitError
+from tacit.core.errors import ConfigError, Drop, NotEnough, ProtocolMistake, TacitError
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
@@ -128,7 +128,8 @@ def merge_endings(
     dropped |= {
         peer: reason for ending in endings.values() for peer, reason in ending.dropped.items() if reason is Drop.BEHIND
     }
-    if SERVER in failed or not finished:
+    mistaken = any(isinstance(error, ProtocolMistake) for error in failed.values())
+    if SERVER in failed or not finished or mistaken:
         raise find_first_cause(failed, dropped)
     # If the server crashed while announcing the sum, the parties that received it know the contributors.
     leading = endings.get(SERVER)
@@ -167,7 +168,7 @@ def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
 def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
     """Returns the error to raise for a failed round. A party's invalid input comes before its consequences."""
     for party, error in failed.items():
-        if isinstance(error, StepError):
+        if isinstance(error, ProtocolMistake):
             return error
         if isinstance(error, ConfigError):
             return ConfigError([f"{party}: {problem}" for problem in error.problems])

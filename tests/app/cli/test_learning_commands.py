@@ -208,14 +208,14 @@ def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
     assert "<b>No exposure found, as long as models drift</b>" in page
     assert "<b>If models were static</b>Exposed" in page
     assert "The adversary observes 40 rounds" in page
-    assert "No party drops out" not in page
+    assert "No party misses" not in page
 
 
 def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
     assert tacit("train", written(LONG.replace("40000", "3")), "--folder", "out").exit_code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert "1 fault is injected" in page
-    assert "No party drops out" not in page
+    assert "No party misses" not in page
     assert "no dropouts" not in page
     assert {report["coverage"]["faults"] for report in audit_of("out")["reports"]} == {1}
 
@@ -229,7 +229,7 @@ def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatc
     assert found["verdict"].startswith("Analysed: the first 8 of 9 rounds, and no others. ")
     assert found["assumed"][0].startswith("Only the first 8 of 9 rounds were analysed")
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "<b>Holds in the first 8 of 9 rounds</b>" in page
+    assert "<b>No exposure found in the first 8 of 9 rounds</b>" in page
     assert found["says"].endswith("in the first 8 of 9 rounds")
 
 

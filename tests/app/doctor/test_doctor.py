@@ -113,7 +113,9 @@ def test_something_else_at_the_port_of_a_peer(answer, words, made):
     """A server of another kind, one that closes at once, and one that says nothing."""
     host, port = made.roster.address_of("p1").split(":")
     roster = SimpleNamespace(
-        deadlines=SimpleNamespace(connect=1.0), certificate_of=made.roster.certificate_of, host_of=made.roster.host_of
+        deadlines=SimpleNamespace(connect=1.0, certificate=86400.0),
+        certificate_of=made.roster.certificate_of,
+        host_of=made.roster.host_of,
     )
     with socket.create_server((host, int(port))) as server:
 

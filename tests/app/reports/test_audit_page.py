@@ -85,12 +85,18 @@ def test_a_page_must_be_called_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("parties", "friends"), [(4, "up to 1 of"), (9, "up to 4 of"), (100, "up to 33 of"), (3, "up to 2 of")]
+    ("parties", "options", "helpers", "unknown"),
+    [(4, {}, 1, 2), (9, {}, 4, 3), (100, {}, 33, 34), (3, {}, 1, 2), (5, {"threshold": 5}, 3, 2)],
 )
-def test_how_many_may_work_with_a_server_follows_from_the_threshold(parties, friends):
+def test_how_many_may_help_a_server_follows_from_the_threshold_and_leaves_two(parties, options, helpers, unknown):
     protocol = find("secagg")
-    terms = protocol.settings().bind(Parties(f"p{place}" for place in range(parties)))
-    assert friends in describe_trust(protocol, terms)[0]
+    terms = protocol.settings(**options).bind(Parties(f"p{place}" for place in range(parties)))
+    some, left, *_ = describe_trust(protocol, terms)
+    assert f"{helpers} {'party helps' if helpers == 1 else 'parties help'} it" in some
+    assert f"at least {helpers + unknown} vectors" in some
+    assert f"at least {unknown} vectors in such a sum are unknown" in left
+    assert terms.secure_sum.colluders >= helpers
+    assert terms.secure_sum.smallest == helpers + unknown
 
 
 @pytest.mark.parametrize("protocol", REGISTRY.values(), ids=lambda each: each.name)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.app.terminal.audit_tables import make_question
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
-from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal
+from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.verdicts import describe_coverage, render_summary
 from tacit.auditing.scope import Scope
 from tacit.auditing.summary import summarize_reports
@@ -157,6 +158,18 @@ def test_a_worst_case_in_which_the_round_ends_early_counts_only_with_an_argument
     assert (unknown.at_worst, unknown.coverage.worst_case) == (None, False)
 
 
+def test_rounds_that_dropouts_could_make_differ_are_not_called_safe():
+    """One round with the fewest contributors is safe by itself. Its difference from another round is a vector."""
+    question = {"parties": 5, "coalition": ["server", "p0"], "rounds": 20}
+    calm, lossy = tacit.audit("secagg", **question), tacit.audit("secagg", dropout=0.05, **question)
+    assert (calm.verdict, calm.at_worst, calm.fewest) == (Verdict.NOTHING_FOUND, (), 4)
+    assert (calm.uncompared, calm.coverage.exhaustive) == (True, False)
+    assert lossy.verdict is Verdict.EXPOSED
+    for dropout in (0.0, 0.05):
+        whole = tacit.audit("secagg", threshold=5, dropout=dropout, **question)
+        assert (whole.verdict, whole.argument, whole.uncompared) == (Verdict.HOLDS, "one sum", False)
+
+
 def test_what_there_was_no_time_for_is_not_called_safe():
     reports = tacit.audit("cesar", parties=12, coalition_size=2)
     assert len(reports) == 66
@@ -201,9 +214,34 @@ def test_a_plan_takes_them_into_account():
     assert (with_dropouts.verdict, with_dropouts.needs_drift) == (Verdict.HOLDS, True)
     assert with_dropouts.safe_rounds < 50
     without = find_proposal(tacit.plan(12, rounds=50, dropout=0), ReasonCode.EVERYBODY)
-    assert (without.verdict, without.needs_drift, without.safe_rounds) == (Verdict.HOLDS, False, 50)
+    # Dropouts could still make sums of different users, which static models do not survive.
+    assert (without.verdict, without.needs_drift, without.safe_rounds) == (Verdict.HOLDS, True, 50)
+    everybody = find_proposal(tacit.plan(12, rounds=50, dropout=0), ReasonCode.ALL_OR_NOTHING)
+    assert (everybody.verdict, everybody.needs_drift, everybody.argument) == (Verdict.HOLDS, False, "")
     assert "5% dropouts" in describe_proposal(with_dropouts)
     assert "no dropouts" in describe_proposal(without)
+
+
+@pytest.mark.parametrize(
+    ("parties", "colluding", "rounds", "dropout"), [(5, 2, 20, 0.05), (5, 2, 20, 0), (4, 1, 1, 0.6), (6, 1, 3, 0.1)]
+)
+def test_the_command_of_a_proposal_gives_the_verdict_of_the_plan(parties, colluding, rounds, dropout):
+    plan = tacit.plan(parties, coalition_size=colluding, rounds=rounds, dropout=dropout)
+    for proposal in (each for each in plan.proposals if each.fine):
+        question = make_question(plan, proposal)
+        found = summarize_reports(list(question.answers()), question)
+        assert found.verdict is proposal.verdict, question.command
+        assert question.drift == ("free" if proposal.needs_drift else "static")
+        assert proposal.without_dropouts == (question.dropout < dropout)
+        assert ("if" in name_verdict(proposal.verdict, proposal.needs_drift, proposal.without_dropouts)) == (
+            proposal.needs_drift or proposal.without_dropouts
+        )
+
+
+def test_rounds_that_need_everybody_hold_whoever_drops_out():
+    first = tacit.plan(5, coalition_size=2, rounds=20).proposals[0]
+    assert (first.reason.code, first.verdict, first.argument) == (ReasonCode.ALL_OR_NOTHING, Verdict.HOLDS, "one sum")
+    assert (first.coverage.dropout, first.unconditional, first.without_dropouts) == (0.05, True, False)
 
 
 def test_a_plan_says_how_many_rounds_dropouts_cost():
@@ -312,7 +350,7 @@ def test_nobody_learns_its_own_vector_on_a_bad_day(member):
 def test_others_who_learn_on_a_bad_day_are_not_called_nobody():
     reports = tacit.audit("fedavg", parties=3)
     text = render_summary(summarize_reports(reports, Question("fedavg", 3, {})))
-    assert (
-        "In the worst case, with only 2 contributors, each of the 3 parties can recover another party's vector too."
-        in text.verdict
+    worst = (
+        "In the worst case, a round with only 2 contributors, each of the 3 parties can recover another party's vector"
     )
+    assert worst in text.verdict

@@ -27,9 +27,9 @@ def small():
 def test_what_holds_comes_first_and_the_cheapest_of_it(small):
     verdicts = [proposal.holds for proposal in small.proposals]
     assert verdicts == sorted(verdicts, reverse=True)
-    held = [(proposal.needs_drift, proposal.bytes_per_party) for proposal in small.proposals if proposal.holds]
+    held = [(not each.unconditional, each.bytes_per_party) for each in small.proposals if each.holds]
     assert held == sorted(held)
-    assert {needs_drift for needs_drift, _ in held} == {False, True}
+    assert {conditional for conditional, _ in held} == {False, True}
     first = next(each for each in small.proposals if each.reason.code is ReasonCode.ALL_OR_NOTHING)
     assert (first.protocol, first.options) == ("secagg", {"threshold": 6})
     assert first.unconditional
@@ -116,10 +116,10 @@ def test_bad_questions(question, complaint):
 def test_only_verdicts_without_conditions_count_as_hiding_every_vector():
     shown = " ".join(CliRunner().invoke(app, ["plan", "5", "--rounds", "50", "--dropout", "0.05"]).stdout.split())
     told = tacit.plan(5, rounds=50, dropout=0.05)
-    holding = sum(each.unconditional for each in told.proposals)
-    assert holding == sum(each.verdict is Verdict.HOLDS and not each.needs_drift for each in told.proposals) == 2
-    assert f"{holding} of {len(told.proposals)} proposals hide every vector from 1 curious party; 2 more hold" in shown
-    assert "2 more hold only if models drift; for 1 more, nothing found if models drift. First choice: secagg" in shown
+    assert sum(each.unconditional for each in told.proposals) == 1
+    assert f"{len(told.proposals)} proposals against 1 curious party: 1 holds 2 holds if models drift" in shown
+    assert "1 holds if nobody drops out 1 nothing found if models drift 2 leaks, or was not audited" in shown
+    assert "First choice: secagg: holds." in shown
 
 
 # --- as people see it ----------------------------------------------------------------------------------------------

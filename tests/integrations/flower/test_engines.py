@@ -1,6 +1,10 @@
 """Flower's own engines: a simulation by Ray, and processes with TLS and node authentication. They take minutes."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -45,11 +49,29 @@ def test_ten_nodes_in_simulation_get_the_average_of_the_simulator(tmp_path, engi
         assert np.array_equal(np.array(found["average"], np.float32), simulated(10))
 
 
-def test_three_nodes_over_tls_get_the_average_of_the_simulator(tmp_path, engines):
-    (found,) = engines.run_deployed(tmp_path, 3, ENTRIES, 1)
+def check_round(found):
     assert found["lost"] == {}
     assert found["hops"] == 5
     assert np.array_equal(np.array(found["average"], np.float32), simulated(3))
+
+
+@pytest.mark.parametrize("forked", [False, True], ids=["a process for each message", "forked by the worker"])
+def test_three_nodes_over_tls_get_the_average_of_the_simulator(tmp_path, engines, forked):
+    for found in engines.run_deployed(tmp_path, 3, ENTRIES, 2, forked=forked):
+        check_round(found)
+
+
+def test_three_nodes_with_the_newest_release_of_flower(tmp_path):
+    """The newest release is in a folder of its own, before the installed one, and has the installed dependencies."""
+    newest, found = tmp_path / "newest", tmp_path / "found.json"
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", newest, "flwr"]
+    if subprocess.run([sys.executable, *install], check=False).returncode:  # noqa: S603
+        pytest.skip("the newest release of Flower cannot be installed here")
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (newest, ROOT / "src", ROOT)))}
+    command = [sys.executable, "-m", "benchmarks.flower_engines", found, "3", str(ENTRIES), "1"]
+    subprocess.run(command, env=surroundings, check=True)  # noqa: S603
+    (run,) = json.loads(found.read_text())
+    check_round(run)
 
 
 @by_ray

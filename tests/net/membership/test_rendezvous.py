@@ -110,6 +110,22 @@ def test_a_server_waits_for_parties_that_left_if_the_others_are_too_few():
     assert made.may_begin(4), "it has joined again"
 
 
+@pytest.mark.parametrize(
+    ("begun", "ready", "left", "absent"),
+    [
+        (1, 7, False, True),
+        (6, 7, False, False),  # it may have sent its message
+        (1, 6, False, False),  # it joins
+        (1, 0, False, False),
+        (6, 0, True, True),
+    ],
+)
+def test_whoever_goes_on_at_a_later_round_sends_nothing_in_this_one(begun, ready, left, absent):
+    made = meeting("a", ("b",))
+    made.listen("b", msgspec.structs.replace(said("b", b"ours"), begun=begun, ready=ready, left=left), 0.0)
+    assert made.is_absent("b", 6) is absent
+
+
 # --- other releases and rosters ------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ from tacit.core.errors import TransportError
 from tacit.net.transport import connection_limits
 from tacit.net.transport.courier import CALLS, Courier
 from tacit.net.transport.framing import BytesFrame, FrameHeader, join_frame
-from tacit.net.transport.peer_link import SERVICE, PeerEndpoint, Tls
+from tacit.net.transport.peer_link import SERVICE, PeerEndpoint
+from tacit.net.transport.tls import Tls
 
 PATIENCE = 20.0
 """Long enough that no idle call ends before the others were tried."""

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -77,7 +78,7 @@ DriftName = Annotated[
     str,
     Choice(
         metavar="DRIFT",
-        help="static: every party has the same vector in every round, the worst case; free: new ones; or by how much "
+        help="static: every party has the same vector in every round, as a precaution; free: new ones; or by how much "
         "an entry changes a round (default: static).",
     ),
 ]
@@ -198,6 +199,9 @@ def _read_roster(context: typer.Context, file: str) -> tuple[str, int | None, tu
         options = {"protocol": "PROTOCOL", "options": "--set"}
         named = ", ".join(options.get(name, f"--{name}") for name in given)
         raise ConfigError(f"--roster has the protocol, the parties and the settings; try: leave out {named}")
+    if not Path(file).exists():
+        practise = "ask the engineers for the roster, or make one to practise: tacit keygen --federation practice"
+        raise ConfigError(f"there is no roster {file}; try: {practise} (docs/for-officers.md)")
     listed = RosterFile.draft(file)
     settings = {name: value for name, value in listed.settings.items() if name not in ("include", "exclude")}
     return listed.protocol, len(listed.names), tuple(listed.names), settings

@@ -62,12 +62,12 @@ COMMANDS = {
         "Run an attack on protocols, and on targets that it must break and must not break.",
     ),
     "keygen": CommandEntry(
-        "cli.roster_commands",
+        "cli.key_commands",
         MACHINES,
         "Make the secret keys of a party, and the card with its public keys for the others.",
     ),
     "card": CommandEntry(
-        "cli.roster_commands",
+        "cli.key_commands",
         MACHINES,
         "Make a new card for the same keys, for example with a new address.",
     ),

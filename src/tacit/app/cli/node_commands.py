@@ -118,12 +118,11 @@ def serve(
 
 
 async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, as_json: bool) -> None:
-    node = seated.node()
+    node = seated.watched_node()
     told = _as_json if as_json else _as_line
     try:
         await node.start(metrics=metrics)
-        where = f", metrics are at {node.metrics.url}" if metrics is not None else ""
-        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
+        where = f", metrics are at {node.node.metrics.url}" if metrics is not None else ""
         work = asyncio.create_task(node.serve(told, rounds))
 
         def stop_softly() -> None:
@@ -133,6 +132,7 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.cancel)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_softly)
+        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
         try:
             await work
         except asyncio.CancelledError:

@@ -1,16 +1,22 @@
-"""Commands for keys and rosters: `tacit keygen`, `tacit card`, `tacit roster`."""
+"""Commands for rosters: `tacit roster`."""
 
 import shlex
-import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tacit.api.option_text import settings_from
-from tacit.app.cli.command_table import COMMANDS, MACHINES
-from tacit.app.cli.options import AsJson, Choice, Settings, Verbose, examples, protocol_names, to_json
-from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
+from tacit.app.cli.options import AsJson, Choice, Settings, Verbose, examples
+from tacit.app.cli.roster_output import (
+    ROSTER,
+    Folder,
+    Protocol,
+    describe_fingerprint,
+    describe_roster,
+    make_folder,
+    print_lines,
+)
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import NOT_AUDITED_CODES
@@ -18,42 +24,17 @@ from tacit.auditing.preflight import preflight
 from tacit.auditing.render.notes import render_note, render_preflight
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.suite import SERVER, Party
 from tacit.net.membership.identity import Card, Credentials, file_stem
-from tacit.net.membership.passphrase import COMMAND, VARIABLE, choose_passphrase
 from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
 from tacit.net.membership.roster_signature import ALL_BUT_ONE
 from tacit.protocols import DEFAULT_PROTOCOL
 
-PORT = 7400
-"""Default port of a party."""
-ROSTER = "federation.toml"
-
-app = typer.Typer()
 roster = typer.Typer(
     help="Make and change a roster: the parties of a federation, and its settings.",
     epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
 )
 
-Address = Annotated[
-    str | None,
-    Choice(help=f"Where others reach it, as host:port (default: this machine's name and port {PORT})."),
-]
-Encrypt = Annotated[
-    bool,
-    typer.Option(
-        "--encrypt", help=f"Encrypt the secret keys with a passphrase: asked for, or from {COMMAND} or {VARIABLE}."
-    ),
-]
-Outbound = Annotated[
-    bool, typer.Option("--outbound", help="No address: it only dials out, to the server or to a relay.")
-]
-Folder = Annotated[str, Choice(help="Where to write (default: here).")]
-Protocol = Annotated[
-    str,
-    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE} (default: {DEFAULT_PROTOCOL}).", autocompletion=protocol_names),
-]
 Quorum = Annotated[
     str,
     Choice(
@@ -62,150 +43,6 @@ Quorum = Annotated[
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
-
-
-@app.command(
-    help=COMMANDS["keygen"].summary,
-    epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"),
-    rich_help_panel=MACHINES,
-)
-def keygen(
-    name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
-    address: Address = None,
-    outbound: Outbound = False,
-    federation: Annotated[
-        str | None, Choice(help="Make a trial federation of this name instead: a roster and the keys of all parties.")
-    ] = None,
-    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, separated by commas.")] = "",
-    server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
-    protocol: Protocol = DEFAULT_PROTOCOL,
-    options: Settings = None,
-    encrypt: Encrypt = False,
-    folder: Folder = ".",
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
-    """Make the secret keys of a party, and the card with its public keys for the others.
-
-    Args:
-        name: the party.
-        address: host and port where others reach it.
-        outbound: whether it only dials out.
-        federation: name of a whole federation to make for trials.
-        parties: name=host:port of each party of that federation.
-        server: host:port of its server.
-        protocol: its protocol.
-        options: its settings, as NAME=VALUE.
-        encrypt: encrypts the secret keys with a passphrase.
-        folder: where to write.
-        as_json: prints the result as JSON.
-        verbose: prints tracebacks and details; read in `main`.
-    """
-    del verbose
-    if (name is None) == (federation is None):
-        raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
-    if federation is None:
-        if parties or server is not None or options or protocol != DEFAULT_PROTOCOL:
-            raise ConfigError("--parties, --server, --protocol and --set go with --federation")
-        _one(name or "", _address(address, outbound), _folder(folder), as_json, encrypt=encrypt)
-        return
-    if address is not None or outbound:
-        option = "--outbound" if outbound else "--address"
-        raise ConfigError(f"{option} is for one party; with --federation, give --parties name=host:port,…")
-    places = _places(parties)
-    if server is not None:
-        places.append((SERVER, server))
-    _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json, encrypt=encrypt)
-
-
-def _one(name: Party, address: str, folder: Path, as_json: bool, *, encrypt: bool) -> None:
-    mine = Credentials.generate(name, SystemEntropy())
-    made = mine.card(address)
-    stem = file_stem(name)
-    identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
-    if encrypt and identity.exists():  # before somebody types a passphrase
-        raise ConfigError(f"{identity} exists already, and keys are never overwritten; try: move it away first")
-    mine.create(identity, choose_passphrase(str(identity)) if encrypt else None)
-    made.save(card)
-    _say(
-        {"identity": str(identity), **_describe_card(made), "card": str(card)},
-        [
-            f"{identity} contains the secret keys of {name}. Keep it on this machine.",
-            f"{card} is for the keeper of the roster. {_describe_place(made)}",
-            *_compare(made),
-        ],
-        as_json,
-    )
-
-
-def _all(
-    federation: str,
-    places: list[tuple[Party, str]],
-    protocol: str,
-    settings: dict[str, Any],
-    folder: Path,
-    as_json: bool,
-    *,
-    encrypt: bool,
-) -> None:
-    entropy = SystemEntropy()
-    keys: dict[Party, Credentials] = {}
-    cards: list[Card] = []
-    problems: list[str] = []
-    for name, address in places:
-        try:
-            keys[name] = Credentials.generate(name, entropy)
-            cards.append(keys[name].card(address))
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    listed = RosterFile.new(federation, protocol, settings, entropy, cards, ALL_BUT_ONE)
-    listed.terms  # noqa: B018 (raises what keeps it from being run, before anything is written)
-    for mine in keys.values():
-        listed = listed.sign(mine)
-    files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
-    path = folder / ROSTER
-    if there := [str(each) for each in (path, *files.values()) if each.exists()]:
-        raise ConfigError(f"already there: {', '.join(there)}; try: move them away first, or use another --folder")
-    if len(set(files.values())) < len(files):
-        raise ConfigError("the files of two parties would have the same name; try: other party names")
-    passphrase = choose_passphrase(f"the identities in {folder}") if encrypt else None
-    for name, file in files.items():
-        keys[name].create(file, passphrase)
-    listed.save(path)
-    _say(
-        {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
-        [
-            f"{path} is the roster of {federation}, and beside it are the keys of {', '.join(keys)}.",
-            "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
-            "real machines each party makes its own keys (tacit keygen NAME), and only cards leave them.",
-        ],
-        as_json,
-    )
-
-
-@app.command(epilog=examples("tacit card hospital-a.identity --address 192.0.2.7:7400"), rich_help_panel=MACHINES)
-def card(
-    identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
-    address: Address = None,
-    outbound: Outbound = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
-    """Make a new card for the same keys, for example with a new address."""
-    del verbose
-    made = Credentials.load(identity).card(_address(address, outbound))
-    path = Path(identity).with_suffix(".card")
-    made.save(path)
-    _say(
-        {**_describe_card(made), "card": str(path)},
-        [f"{path} is for the keeper of the roster. {_describe_place(made)}", *_compare(made)],
-        as_json,
-    )
-
-
-# --- rosters -------------------------------------------------------------------------------------------------------
 
 
 @roster.command(epilog=examples("tacit roster new three-hospitals --protocol secagg --set bits=16"))
@@ -230,14 +67,14 @@ def new(
         verbose: prints tracebacks and details; read in `main`.
     """
     del verbose
-    path = _folder(folder) / ROSTER
+    path = make_folder(folder) / ROSTER
     if path.exists():
         raise ConfigError(f"{path} is there already; try: move it away first, or use another --folder")
     settings = settings_from(options or [])
     made = RosterFile.new(name, protocol, settings, SystemEntropy(), quorum=_parse_quorum(quorum))
     made.save(path)
     lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
-    _say(_describe_roster(made, path), lines, as_json)
+    print_lines(describe_roster(made, path), lines, as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
@@ -253,7 +90,7 @@ def add(
     given = Card.load(card)
     after = RosterFile.draft(file).add_party(given, SystemEntropy(), is_relay=relay)
     role = " as a relay" if relay else ""
-    _change(after, file, [f"{given.name} is on the roster{role}.", *_compare(given)], as_json)
+    _change(after, file, [f"{given.name} is on the roster{role}.", *describe_fingerprint(given)], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
@@ -280,7 +117,10 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, verbose: Verbos
     place = f"is now at {given.address}" if given.address else "only dials out now"
     lines = [f"{given.name} has the same keys as before, and {place}."]
     if given.fingerprint != listed.fingerprint_of(given.name):
-        lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
+        lines = [
+            f"{given.name} has new keys. Who has the old ones is no longer {given.name}.",
+            *describe_fingerprint(given),
+        ]
     _change(after, file, lines, as_json)
 
 
@@ -335,7 +175,7 @@ def sign(
         f"{', '.join(signing)} signed revision {listed.revision} of {listed.federation}.",
         *_describe_signed(listed),
     ]
-    _say(_describe_roster(listed, path), lines, as_json)
+    print_lines(describe_roster(listed, path), lines, as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster collect {ROSTER} signed-by-a.toml signed-by-b.toml"))
@@ -357,7 +197,7 @@ def collect(
             )
         listed = listed.with_signatures(one for one in copy.signatures if one.is_valid(listed.statement))
     listed.save(Path(file))
-    _say(_describe_roster(listed, Path(file)), _describe_signed(listed), as_json)
+    print_lines(describe_roster(listed, Path(file)), _describe_signed(listed), as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
@@ -370,7 +210,7 @@ def show(file: File, as_json: AsJson = False, verbose: Verbose = False) -> None:
         says = _describe_audit(listed)
     tables.show_result(
         as_json,
-        {**_describe_roster(listed, Path(file)), "audit": says},
+        {**describe_roster(listed, Path(file)), "audit": says},
         tables.render_roster(listed, [*_missing(listed), *says, *[each[:-1] for each in _describe_signed(listed)]]),
     )
 
@@ -389,7 +229,7 @@ def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> No
     next_ = _missing(after) or [f"Send the new {path.name} to everybody; a party with another file is ignored"]
     if after.required_signatures and not _missing(after):
         next_.append(f"Each party on it signs it first: tacit roster sign {shlex.quote(path.name)} --me NAME")
-    _say(_describe_roster(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
+    print_lines(describe_roster(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
 
 
 def _describe_signed(listed: RosterFile) -> list[str]:
@@ -439,71 +279,8 @@ def _describe_audit(listed: RosterFile) -> list[str]:
 # --- output --------------------------------------------------------------------------------------------------------
 
 
-def _say(result: dict[str, Any], lines: list[str], as_json: bool) -> None:
-    typer.echo(to_json(result) if as_json else "\n".join(lines))
-
-
-def _describe_card(card: Card) -> dict[str, str]:
-    return {"name": card.name, "address": card.address, "fingerprint": card.fingerprint}
-
-
-def _describe_roster(listed: RosterFile, path: Path) -> dict[str, Any]:
-    return {
-        "file": str(path),
-        "federation": listed.federation,
-        "protocol": listed.protocol,
-        "settings": listed.settings,
-        "adversary": listed.adversary,
-        "deadlines": listed.deadlines,
-        "nonce": listed.nonce,
-        "parties": [_describe_card(card) for card in listed.parties],
-        "relays": [_describe_card(card) for card in listed.relays],
-        "missing": listed.missing(),
-        "revision": listed.revision,
-        "quorum": listed.quorum,
-        "signed": listed.signers(listed.verify_keys),
-    }
-
-
-def _compare(card: Card) -> list[str]:
-    return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
-
-
-def _describe_place(card: Card) -> str:
-    if card.address:
-        return f"Others reach {card.name} at {card.address}."
-    return f"{card.name} only dials out, and needs no open port."
-
-
 # --- parsing of arguments ------------------------------------------------------------------------------------------
-
-
-def _folder(given: str) -> Path:
-    folder = Path(given)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--folder {given}: {error.strerror}; try: use another") from None
-    return folder
 
 
 def _parse_quorum(given: str) -> int | str:
     return int(given) if given.isdecimal() and given.isascii() else given
-
-
-def _address(given: str | None, outbound: bool) -> str:
-    """Returns the address for a card, empty for a party that only dials out."""
-    if outbound and given:
-        raise ConfigError("--outbound stands for no address; try: leave out --address, or --outbound")
-    return "" if outbound else given or f"{socket.gethostname()}:{PORT}"
-
-
-def _places(given: str) -> list[tuple[Party, str]]:
-    """Returns names and addresses from a text name=host:port,…."""
-    places = []
-    for each in filter(None, given.split(",")):
-        name, equals, address = each.strip().rpartition("=")
-        if not equals:
-            raise ConfigError(f"--parties {each}: write it as name=host:port, such as a=localhost:{PORT}")
-        places.append((name.strip(), address))
-    return places

@@ -76,6 +76,7 @@ def examine(
         mine, told = local_checks.check_identity(roster, me, keys)
         running = local_checks.is_in_use(place)
         found += told
+        found += [] if mine is None else local_checks.check_certificate(mine, roster.deadlines.certificate)
         found += local_checks.check_revision(roster, me, mine, place)
         found += local_checks.check_folder(place, running)
         found += local_checks.check_listening(card.address, running)

@@ -17,10 +17,12 @@ from tacit.app.doctor.findings import CheckResult, Level
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.core.version import RELEASE
+from tacit.crypto.tls_anchor import TlsProof
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import WIRE_VERSION
 from tacit.net.membership.revision_guard import RevisionGuard
 from tacit.net.membership.roster import RosterFile
+from tacit.net.membership.tls_sources import open_tls_source
 from tacit.net.transport.listen_addresses import WILDCARDS, find_listen_addresses
 from tacit.runtime.atomic_files import check_folder as check_owner_of_folder
 
@@ -62,6 +64,16 @@ def check_identity(roster: RosterFile, me: Party, path: Path) -> tuple[Credentia
     except ConfigError as error:
         return None, [*found, *CheckResult.failure("identity-card", error)]
     return mine, [*found, CheckResult("identity-card", Level.OK, f"its keys are those on the card of {me}")]
+
+
+def check_certificate(mine: Credentials, lifetime: float) -> list[CheckResult]:
+    """Checks that this party can prove itself now, if its certificate expires."""
+    if mine.proof is TlsProof.PINNED:
+        return []
+    if problem := open_tls_source(mine, lifetime).problem:
+        return CheckResult.failure("certificate", ConfigError(problem))
+    how = "issues its TLS certificates itself" if mine.proof is TlsProof.ISSUED else f"has one for {mine.tls_name}"
+    return [CheckResult("certificate", Level.OK, f"{mine.name} {how}")]
 
 
 def check_revision(roster: RosterFile, me: Party, mine: Credentials | None, folder: Path) -> list[CheckResult]:

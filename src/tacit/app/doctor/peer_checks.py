@@ -13,6 +13,7 @@ from tacit.app.doctor.findings import CheckResult, Level
 from tacit.core.suite import Party
 from tacit.net.membership.identity import Card, Credentials, host_and_port
 from tacit.net.membership.roster import RosterFile
+from tacit.net.membership.tls_sources import open_tls_source
 
 MOST_SECONDS = 10.0
 """Longest timeout of a connection, whatever the roster says."""
@@ -83,12 +84,14 @@ def make_context(roster: RosterFile, peer: Party, mine: Credentials | None) -> I
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(cadata=roster.certificate_of(peer).decode())
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: the issuer on a card need not be a root
     context.set_alpn_protocols([PROTOCOL])
-    if mine is not None:
+    tls = None if mine is None else open_tls_source(mine, roster.deadlines.certificate).current()
+    if tls is not None and tls.certificate:
         # The ssl module reads keys from files only. This one is in memory, and never on a disk.
         number = os.memfd_create("tls", os.MFD_CLOEXEC)
         try:
-            os.write(number, mine.key_pem.reveal() + mine.certificate_pem)
+            os.write(number, tls.key + tls.certificate)
             context.load_cert_chain(f"/proc/self/fd/{number}")
         finally:
             os.close(number)

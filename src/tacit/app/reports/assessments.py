@@ -107,7 +107,7 @@ def _judge_necessity(audit: AuditData) -> Iterator[AssessmentRow]:
     if any(map(seeds_by_victim, audit["reports"])):
         smallest = 1
     if smallest is not None:
-        words = "1: somebody's contribution stands out" if smallest == 1 else f"{smallest} parties"
+        words = "1: somebody's vector stands out" if smallest == 1 else f"{smallest} parties"
         measured = (
             f"The smallest {ANONYMITY_SET} in the findings is {words}. Whether that suffices is to be judged here."
         )
@@ -121,7 +121,7 @@ def _list_risks(audit: AuditData) -> Iterator[AssessmentRow]:
     verdict = [audit["verdict"], *([f"If models were static: {static['verdict']}"] if static else [])]
     yield AssessmentRow("Can another party, the server or a coalition recover a party's vector?", verdict)
     yield AssessmentRow("Under which assumptions was this analysed?", list(audit["assumed"]))
-    yield AssessmentRow("What if more parties drop out?", *_describe_worst_case(audit["reports"]))
+    yield AssessmentRow("What if more parties drop out?", *_describe_dropouts(audit["reports"]))
     epsilon = find_epsilon(audit["reports"])
     if epsilon is None:
         average = "Nothing limits this: no ε follows from the settings."
@@ -132,22 +132,33 @@ def _list_risks(audit: AuditData) -> Iterator[AssessmentRow]:
     yield _open("How severe and how likely is each risk for people?")
 
 
-def _describe_worst_case(reports: Sequence[Mapping[str, Any]]) -> tuple[list[str], Answered]:
+def _describe_dropouts(reports: Sequence[Mapping[str, Any]]) -> tuple[list[str], Answered]:
+    """Returns what more dropouts would change. One round by itself says nothing about several rounds together."""
     fewest = [report["fewest"] for report in reports if report["fewest"] is not None]
-    if any(report["at_worst"] is None for report in reports):
-        return ["The worst case of dropouts was not analysed for every coalition."], Answered.PARTLY
-    if not fewest:
-        return ["The settings allow no round with fewer contributors than those analysed."], Answered.YES
+    coverage = [report.get("coverage", {}) for report in reports]
     recovering = [victims for report in reports if (victims := list_late_victims(report))]
-    further = " further" if any(map(seeds_by_victim, reports)) else ""
-    found = f"no{further} vector is recovered"
+    if any(map(seeds_by_victim, reports)):
+        late = dict.fromkeys(victim for victims in recovering for victim in victims)
+        more = [f"In one round with {min(fewest)} contributors, so are those of {', '.join(late)}."] if late else []
+        return ["Vectors are recovered without further dropouts (see the findings).", *more], Answered.YES
+    if any(report["at_worst"] is None for report in reports):
+        return ["The round with the fewest contributors was not analysed for every adversary."], Answered.PARTLY
+    if all(each.get("argument") for each in coverage) and not recovering:
+        return ["No vector is recovered, whoever drops out. This is proved (see Coverage)."], Answered.YES
+    if not fewest:
+        return ["No further dropouts are possible: the round then ends without an average."], Answered.YES
     if recovering:
         late = dict.fromkeys(victim for victims in recovering for victim in victims)
-        some = format_count(len(recovering), "coalition recovers", "coalitions recover")
-        found = f"{some} vectors that are not recovered otherwise: {', '.join(late)}"
-    worst = f"In the worst case that the settings allow, a round with {min(fewest)} contributors, {found}."
-    anyway = ["The findings by coalition list the vectors that are recovered anyway."] if further else []
-    return [worst, *anyway], Answered.YES
+        some = format_count(len(recovering), "adversary recovers", "adversaries recover")
+        return [
+            f"In one round with {min(fewest)} contributors, the fewest allowed, {some} vectors: {', '.join(late)}."
+        ], Answered.YES
+    one = f"One round with {min(fewest)} contributors, the fewest that the settings allow, exposes nobody."
+    if any(each.get("uncompared") for each in coverage):
+        return [one, "Rounds with different contributors were not compared. Ask again with --dropout."], Answered.PARTLY
+    if any(report["rounds"] > 1 and report.get("drawings", 0) for report in reports):
+        return [one, "Of the rounds together, some patterns of dropouts were tried, and not all."], Answered.PARTLY
+    return [one], Answered.YES
 
 
 def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
@@ -158,7 +169,9 @@ def _list_measures(audit: AuditData) -> Iterator[AssessmentRow]:
     steps = [
         f"{each['why'][:1].upper()}{each['why'][1:]}: {each['command']}"
         for each in audit["next"]
-        if not (audit["exposed"] and each.get("code") == StepCode.WITH_DRIFT)  # an assumption, and no measure
+        if not (
+            audit["exposed"] and each.get("code") in (StepCode.WITH_SLIGHT_DRIFT, StepCode.WITH_DRIFT)
+        )  # an assumption, and no measure
     ]
     question = (
         "Which settings would protect more?" if audit["exposed"] else "Which harder questions can be audited next?"
@@ -195,7 +208,7 @@ def find_epsilon(reports: Sequence[Mapping[str, Any]]) -> str | None:
         return None
     most = max(bounds, key=lambda report: report["epsilon"])
     worst = max((report.get("epsilon_at_worst") or 0.0 for report in bounds), default=0.0)
-    more = f", and {worst:.3g} in the worst case of dropouts" if worst > most["epsilon"] else ""
+    more = f", and {worst:.3g} with the fewest contributors" if worst > most["epsilon"] else ""
     rounds = format_count(most["rounds"], "round")
     return f"ε = {most['epsilon']:.3g} at δ = {most['delta']:g} over {rounds}{more}"
 
@@ -224,7 +237,7 @@ def assess_privacy_claims(audit: AuditData, run: RunFacts | None = None) -> list
         AssessmentRow(
             "Is the algorithm implemented correctly?",
             [
-                "The audit runs the code that is deployed, on symbols, and replays recipes on real transcripts.",
+                "The audit runs the deployed code on unknowns, and tries recipes on recorded messages of a test run.",
                 "It does not prove the code that draws the noise.",
             ],
             Answered.PARTLY,

@@ -22,7 +22,7 @@ def seeds_by_victim(report: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def list_late_victims(report: Mapping[str, Any]) -> list[str]:
-    """Returns the parties that a coalition recovers in the worst case of dropouts only, and with no seed tried.
+    """Returns the parties that a coalition recovers only with the fewest contributors, and with no seed tried.
 
     `at_worst` of an audit has the parties that are exposed anyway, too.
     """
@@ -43,10 +43,8 @@ MARKS = {
     mark.kind: mark
     for mark in (
         Mark("exposed", "●", "recovered"),
-        Mark(
-            "worst", "◐", "recovered in the worst case: with another seed that was tried, or if more parties drop out"
-        ),
-        Mark("part", "◔", "recovered in part, or nearly"),
+        Mark("worst", "◐", "recovered only with the fewest contributors, or with other random patterns"),
+        Mark("part", "◔", "recovered in part, or almost exactly"),
         Mark("unsure", "?", "undecided"),
         Mark("none", "–", "not recovered"),
         Mark("member", "M", "member of the coalition"),

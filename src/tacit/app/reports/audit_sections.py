@@ -14,7 +14,7 @@ from tacit.app.reports.audit_matrix import build_matrix, list_late_victims, seed
 from tacit.auditing.findings import Verdict
 from tacit.auditing.render.coalitions import name_coalition
 from tacit.auditing.render.epsilon import PROOFS
-from tacit.auditing.render.verdicts import ANONYMITY_SET, BITS, HEADLINES, TERMS
+from tacit.auditing.render.verdicts import ANONYMITY_SET, BITS, HEADLINES, explain_terms
 from tacit.core.average import format_count
 from tacit.privacy.epsilon_bounds import BoundKind
 
@@ -73,10 +73,10 @@ def build_sections(audit: AuditData, command: str) -> dict[str, Any]:
         "matrix": build_matrix(reports, find_parties(audit)),
         "coalitions": _list_coalitions(reports[:MOST_ROWS]),
         "further_coalitions": format_count(further, "more coalition") if further > 0 else "",
-        "terms": [f"{name}: {meaning}." for name, meaning in TERMS.items()],
+        "terms": [f"{name}: {meaning}." for name, meaning in _explain_terms(reports).items()],
         "seeds": _describe_seeds(reports),
         "epsilon": _describe_proofs(reports),
-        "coverage": [f"{each}." for each in dict.fromkeys(each["looked_at"] for each in reports)],
+        "coverage": _list_coverage(reports),
         "recipes": list(_list_recipes(reports)),
         "notes": [f"{each}." for each in dict.fromkeys(note for each in reports for note in each["notes"])],
         "settings": _list_settings(audit) if "settings" in audit else None,
@@ -104,19 +104,35 @@ def find_parties(audit: AuditData) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(named) if name not in ("server", "onlooker"))
 
 
+def _explain_terms(reports: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns explanations of the terms of a report."""
+    most = max((report["most_bits"] for report in reports), default=0.0)
+    return explain_terms(most, any(report["exposed"] for report in reports))
+
+
+def _list_coverage(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns what was analysed, and what was left out. Files of earlier releases lack the second part."""
+    told = [each[key] for key in ("looked_at", "left_out") for each in reports if key in each]
+    return [f"{each[:1].upper()}{each[1:]}." for each in dict.fromkeys(told)]
+
+
 # --- exposure over all seeds -----------------------------------------------------------------------------------------
 
 
 def count_exposing(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
-    """Returns how many coalitions recover a vector: as in the verdict, with any seed that was tried."""
+    """Returns how many adversaries recover a vector: as in the verdict, with any seed that was tried."""
     exposing = [report for report in reports if seeds_by_victim(report)]
+    nearly = sum(bool(report["nearly"]) and not report["exposed"] for report in exposing)
     late = sum(bool(report["at_worst"]) and not seeds_by_victim(report) for report in reports)
     unsure = sum(bool(report["unsure"]) and not seeds_by_victim(report) for report in reports)
     tried = max((report.get("drawings", 0) for report in reports), default=0)
+    some = f", with at least one of {tried} random patterns" if tried > 1 else ""
+    recovering = len(exposing) - nearly
     rows = [
-        ("coalitions analysed", str(len(reports))),
-        (f"recover a vector{f', with any of {tried} seeds' if tried > 1 else ''}", str(len(exposing))),
-        ("recover a vector in the worst case of dropouts only", str(late) if late else ""),
+        ("adversaries analysed", str(len(reports))),
+        (f"recover a vector{some}", str(recovering) if recovering or not nearly else ""),
+        (f"know a vector almost exactly{some}", str(nearly) if nearly else ""),
+        ("recover a vector only with the fewest contributors", str(late) if late else ""),
         ("undecided", str(unsure) if unsure else ""),
     ]
     return build_columns(("", ""), [row for row in rows if row[1]])
@@ -138,43 +154,46 @@ def _list_coalitions(reports: Sequence[Mapping[str, Any]]) -> list[TableColumn]:
         )
         for each in reports
     ]
-    headings = ("coalition", "recovers the vectors of", "also in the worst case", ANONYMITY_SET, BITS, "ε", "seed")
+    late = "additionally, with the fewest contributors"
+    headings = ("adversary", "recovers the vectors of", late, ANONYMITY_SET, BITS, "ε", "shown pattern (seed)")
     return build_columns(headings, rows)
 
 
 def _name_recovered(report: Mapping[str, Any]) -> str:
-    """Returns whose vectors a coalition recovers, by seed if several were tried."""
-    found = seeds_by_victim(report)
+    """Returns whose vectors an adversary recovers and, if several seeds were tried, with how many of them."""
+    found, tried = seeds_by_victim(report), report.get("drawings", 0)
     if not found:
         return "nobody"
-    if report.get("drawings", 0) <= 1:
-        return ", ".join(found)
-    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    by_count: dict[tuple[int, bool], list[str]] = {}
     for victim, seeds in found.items():
-        by_seeds.setdefault(tuple(seeds), []).append(victim)
-    return "; ".join(f"{', '.join(victims)} ({_name_seeds(seeds)})" for seeds, victims in by_seeds.items())
-
-
-def _name_seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-
-
-def _describe_seeds(reports: Sequence[Mapping[str, Any]]) -> str:
-    """Returns which figures of the findings are for all seeds, and which for one; nothing if one seed was tried."""
-    if max((report.get("drawings", 0) for report in reports), default=0) <= 1:
-        return ""
-    return (
-        "Parties count as recovered with every seed that was tried, as in the verdict. "
-        f"The {ANONYMITY_SET}, the {BITS} and the recipes are for the seed in the last column."
+        by_count.setdefault((len(seeds), victim in report["nearly"]), []).append(victim)
+    return "; ".join(
+        f"{', '.join(victims)}{' almost exactly' if nearly else ''}{f' ({count} of {tried})' if tried > 1 else ''}"
+        for (count, nearly), victims in by_count.items()
     )
 
 
+def _describe_seeds(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Returns which figures of the findings are for all seeds, and which for one round or one seed."""
+    tried = max((report.get("drawings", 0) for report in reports), default=0)
+    lines = []
+    if tried > 1:
+        lines.append(f"“3 of {tried}”: recovered with 3 of the {tried} random patterns that were tried.")
+        lines.append(f"The {ANONYMITY_SET} and the {BITS} are for one pattern, the one that exposes most.")
+    if any(report["fewest"] is not None for report in reports):
+        lines.append(
+            f"The {ANONYMITY_SET} and the {BITS} are for the rounds in question, and not for the round with the fewest "
+            f"contributors."
+        )
+    return " ".join(lines)
+
+
 def _format_epsilon(report: Mapping[str, Any]) -> str:
-    """Returns ε, and what it is in the worst case of dropouts."""
+    """Returns ε, and what it is with the fewest contributors."""
     if report["epsilon"] is None:
         return ""
     worst = report.get("epsilon_at_worst")
-    more = f"; {worst:.3g} in the worst case" if worst is not None and worst > report["epsilon"] else ""
+    more = f"; {worst:.3g} with the fewest contributors" if worst is not None and worst > report["epsilon"] else ""
     return f"{report['epsilon']:.3g}{more}"
 
 
@@ -189,20 +208,20 @@ def _describe_proofs(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _name_others_in_worst_case(report: Mapping[str, Any]) -> str:
-    """Returns who else is exposed in the worst case of dropouts."""
+    """Returns who else is exposed with the fewest contributors; nothing if no round has fewer."""
     if report["at_worst"] is None:
         return "not analysed"
-    return ", ".join(list_late_victims(report)) or "nobody else"
+    return ", ".join(list_late_victims(report)) or ("" if report["fewest"] is None else "–")
 
 
 def _list_recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     recipes = [(each, recipe) for each in reports for recipe in each["exposed"].values()]
     for report, recipe in recipes[:MOST_RECIPES]:
         error, exact = recipe["error"], recipe.get("error_without_noise")
-        off = "" if error is None else f" Replayed on a real transcript, it was off by {error:.0e}"
+        off = "" if error is None else f" Tried on recorded messages, it was off by {error:.0e}"
         if exact is not None and exact != error:
             off += f", because the vector has its noise in it; without noise, by {exact:.0e}"
-        seed = f" (seed {report['seed']})" if report.get("drawings", 0) > 1 else ""
+        seed = f" (pattern {report['seed']})" if report.get("drawings", 0) > 1 else ""
         yield f"{name_coalition(report['coalition'])}{seed}: {recipe['in_words']}.{f'{off}.' if off else ''}"
     if len(recipes) > MOST_RECIPES:
         yield f"{len(recipes) - MOST_RECIPES} more recipes are in the output of the command with --json."

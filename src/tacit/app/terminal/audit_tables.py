@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tacit.app.terminal.narrow_table import FixedLines, make_table
 from tacit.app.terminal.verdict_layout import arrange_result, format_command
-from tacit.auditing.findings import AttackVerdict, GapCode, Remark, Verdict
+from tacit.auditing.findings import AttackVerdict, GapCode, Remark
 from tacit.auditing.questions import Question, averaging
 from tacit.auditing.render.assumptions import GAPS, StepText
 from tacit.auditing.render.epsilon import describe_epsilon
@@ -21,12 +21,11 @@ from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.sparse import format_entries
 from tacit.auditing.render.verdicts import (
-    ANONYMITY_SET,
     ATTACK_VERDICTS,
-    BITS,
     RECIPE,
-    TERMS,
     describe_coverage,
+    describe_omissions,
+    explain_terms,
     render_summary,
 )
 from tacit.auditing.report import Report
@@ -59,7 +58,7 @@ def render_audit(summary: Summary, settings: str = "") -> RenderableType:
     """
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
-    table = make_table("coalition", "learns the vectors of")
+    table = make_table("adversary", "learns the vectors of")
     # Columns without content are left out.
     headings = (
         ["first in\nround"] * learnt + ["anonymity\nset", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
@@ -70,6 +69,7 @@ def render_audit(summary: Summary, settings: str = "") -> RenderableType:
         table.add_row(label, *cells)
     title = Text(f"{first.protocol}, {len(first.parties)} parties: {describe_coverage(first.coverage)}\n")
     notes = dict.fromkeys(render_note(note) for report in reports for note in report.notes)
+    omitted = dict.fromkeys(describe_omissions(report.coverage) for report in reports)
     text = render_summary(summary)
     return arrange_result(
         text.verdict,
@@ -82,6 +82,7 @@ def render_audit(summary: Summary, settings: str = "") -> RenderableType:
         *_matrix(reports),
         *_recipe(reports),
         *(Text(f"\nNote: {note}.") for note in notes),
+        *(Text(f"\nCoverage, {each}.") for each in omitted),
         *_describe_traffic(reports),
         alarming=summary.exposed,
         assumptions=text.assumptions,
@@ -93,11 +94,10 @@ def render_audit(summary: Summary, settings: str = "") -> RenderableType:
 def _terms(reports: Sequence[Report], learnt: bool) -> RenderableType:
     """Returns explanations of the headings."""
     first = reports[0]
-    meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
+    meant = explain_terms(first.most_bits, learnt)
     if learnt:
         exact = max((error for report in reports for error in report.proof_errors.values()), default=None)
-        without = f"; without noise, off by at most {exact:.0e}" if first.noise and exact is not None else ""
-        meant[RECIPE] = TERMS[RECIPE] + without
+        meant[RECIPE] += f"; without noise, off by at most {exact:.0e}" if first.noise and exact is not None else ""
     grid = Table.grid(padding=(0, 2))
     for name, what in meant.items():
         grid.add_row(Text(name), Text(what))
@@ -303,11 +303,11 @@ def render_plan(proposed: Plan) -> RenderableType:
             proposal.why,
             cost,
             noise,
-            name_verdict(proposal.verdict, proposal.needs_drift),
+            _name_verdict(proposal),
         )
     title = Text(
         f"{proposed.parties} parties, any {proposed.coalition_size} colluding, "
-        f"{format_count(proposed.rounds, 'round')}, {proposed.dropout:.0%} dropouts, "
+        f"{format_count(proposed.rounds, 'round')}, dropout probability {proposed.dropout:g}, "
         f"{format_count(proposed.entries, 'entry', 'entries')}\n"
     )
     listed = proposed.proposals
@@ -335,25 +335,24 @@ def render_plan(proposed: Plan) -> RenderableType:
     )
 
 
+def _name_verdict(proposal: Proposal) -> str:
+    return name_verdict(proposal.verdict, proposal.needs_drift, proposal.without_dropouts)
+
+
 def _summarize_plan(proposed: Plan) -> str:
-    """Returns the verdict of a plan: how many proposals hold for all models, and the first of all."""
+    """Returns the verdict of a plan: how many proposals have which verdict, a line each, and the first of all."""
     listed = proposed.proposals
     against = format_count(proposed.coalition_size, "curious party", "colluding parties")
-    holding = sum(each.unconditional for each in listed)
-    verb = "hides" if holding <= 1 else "hide"
-    counted = f"{holding or 'None'} of {len(listed)} proposals {verb} every vector from {against}"
-    others = Counter((each.verdict, each.needs_drift) for each in listed if each.fine and not each.unconditional)
-    more = "".join(f"; {_describe_others(count, *kind)}" for kind, count in others.items())
+    counts = Counter((_name_verdict(each), each.verdict) for each in listed if each.fine)
+    lines = [f"{format_count(len(listed), 'proposal')} against {against}:"]
+    lines += [f"{count:>3}  {name}" for (name, _), count in counts.items()]
+    leaking = sum(not each.fine for each in listed)
+    lines += [f"{leaking:>3}  leaks, or was not audited"] * bool(leaking)
     best = next((each for each in listed if each.fine), None)
-    first = "" if best is None else f" First choice: {best.protocol}: {name_verdict(best.verdict, best.needs_drift)}."
-    return f"{counted}{more}.{first}"
-
-
-def _describe_others(count: int, verdict: Verdict, needs_drift: bool) -> str:
-    """Returns how many proposals have a verdict that does not cover everything."""
-    if verdict is Verdict.HOLDS:
-        return f"{count} more {'holds' if count == 1 else 'hold'} only if models drift"
-    return f"for {count} more, {name_verdict(verdict, needs_drift)}"
+    lines.append(
+        "None can be recommended." if best is None else f"First choice: {best.protocol}: {_name_verdict(best)}."
+    )
+    return "\n".join(lines)
 
 
 def _list_steps(proposed: Plan, proposal: Proposal, place: int) -> Iterator[StepText]:

@@ -25,7 +25,7 @@ from tacit.auditing.symbolic.entropy import SymbolicEntropy
 from tacit.auditing.symbolic.forms import INPUT, ONE, Form, Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import NotLinear, StepError, TacitError
+from tacit.core.errors import NotLinear, ProtocolMistake, TacitError
 from tacit.core.messages import Envelope
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party, Update, Vector
@@ -262,7 +262,7 @@ class SymbolicRun:
             report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
                 outcome = self.simulation.average_unknowns(self.scope.changing)
-            except StepError:
+            except ProtocolMistake:
                 raise  # No round of this protocol can end.
             except TacitError as error:
                 self.error_of = error  # A round that ends without an average was still recorded.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tacit.auditing.findings import AssumptionCode, GapCode, Remark, Sentences, Step, StepCode
 from tacit.auditing.render.coalitions import capitalize, count_parties, join_members, name_coalition
+from tacit.auditing.render.patterns import describe_patterns
 from tacit.auditing.render.recipes import join_names
 from tacit.auditing.render.sparse import render_selections
 from tacit.core.average import format_count
@@ -30,11 +31,35 @@ def render_assumption(assumption: Remark) -> str:
     return ASSUMPTIONS[assumption.code](assumption)
 
 
-def _with_worst_case(assumption: Remark) -> str:
-    fewest = assumption["fewest"]
+def _describe_fewest(assumption: Remark) -> str:
+    """Returns that the worst case, one round by itself, was analysed; nothing if no round is smaller."""
+    fewest, by = assumption["fewest"], dict(assumption.parameters)
     if fewest is None:
         return ""
-    return f"; one round of the worst case, with only {fewest} contributors, was analysed as well"
+    if not by.get("uncompared"):
+        return f" The worst case, one round with only {fewest} contributors, was analysed as well."
+    return (
+        f" One round with only {fewest} contributors was analysed by itself. Rounds with different contributors were "
+        f"not compared."
+    )
+
+
+def _describe_no_dropouts(assumption: Remark) -> str:
+    some = _describe_fewest(assumption)
+    if assumption["uncompared"] and not some:
+        some = " Rounds with different contributors were not compared."
+    return f"No party misses {'the' if assumption['rounds'] == 1 else 'a'} round.{some}{_cite(assumption)}"
+
+
+def _describe_dropouts(assumption: Remark) -> str:
+    chance = f"Each party misses each round with probability {assumption['probability']:g}."
+    return f"{chance}{_describe_fewest(assumption)}{_cite(assumption)}"
+
+
+def _cite(assumption: Remark) -> str:
+    """Returns that an argument covers all dropouts; nothing without one."""
+    argument = assumption["argument"]
+    return f" The argument “{argument}” (docs/claims.md) covers all dropouts." if argument else ""
 
 
 def _describe_coalition(assumption: Remark) -> str:
@@ -50,9 +75,10 @@ def _describe_sizes(assumption: Remark) -> str:
     return f"Any {size} parties{or_server} collude. Nobody else does."
 
 
-def _name_sampled(assumption: Remark) -> str:
-    drawn = assumption["drawn"]
-    return f"Participation and {join_names(drawn)} were" if drawn else "Participation was"
+def _describe_seeds(assumption: Remark) -> str:
+    seeds = 1 if assumption.code is AssumptionCode.ONE_SEED else assumption["seeds"]
+    tried = describe_patterns(seeds, assumption["dropouts"], assumption["drawn"])
+    return f"{tried}. Other patterns may expose more."
 
 
 def _describe_rounds(assumption: Remark) -> str:
@@ -62,10 +88,16 @@ def _describe_rounds(assumption: Remark) -> str:
     return f"The adversary observes {format_count(rounds, 'round')}{some}{ended}."
 
 
+def _describe_drift(assumption: Remark) -> str:
+    clip = assumption["clip"]
+    most = "" if clip is None else f", where a number is at most {clip:g}"
+    return f"Models drift: from round to round each number changes by about {assumption['sigma']:g}{most}."
+
+
 def _describe_faults(assumption: Remark) -> str:
     faults = assumption["faults"]
     verb = "is" if faults == 1 else "are"
-    return f"{format_count(faults, 'fault')} {verb} injected, as given{_with_worst_case(assumption)}."
+    return f"{format_count(faults, 'fault')} {verb} injected, as given.{_describe_fewest(assumption)}"
 
 
 def _describe_representative(assumption: Remark) -> str:
@@ -78,27 +110,21 @@ ASSUMPTIONS: Sentences = {
         f"Only {describe_part(it['analysed'], it['rounds'])} were analysed; more would take long."
     ),
     AssumptionCode.FAULTS: _describe_faults,
-    AssumptionCode.NO_DROPOUTS: lambda it: f"No party drops out{_with_worst_case(it)}.",
-    AssumptionCode.DROPOUTS: lambda it: (
-        f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
-    ),
-    AssumptionCode.ONE_SEED: lambda it: (
-        f"{_name_sampled(it)} sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
-    ),
-    AssumptionCode.SEEDS: lambda it: (
-        f"{_name_sampled(it)} sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
-    ),
+    AssumptionCode.NO_DROPOUTS: _describe_no_dropouts,
+    AssumptionCode.DROPOUTS: _describe_dropouts,
+    AssumptionCode.ONE_SEED: _describe_seeds,
+    AssumptionCode.SEEDS: _describe_seeds,
     AssumptionCode.COALITION: _describe_coalition,
     AssumptionCode.EACH_ALONE: lambda it: (
         f"Nobody colludes: each party{' and the server' if it['server'] else ''} acts alone."
     ),
     AssumptionCode.ANY_OF_SIZE: _describe_sizes,
     AssumptionCode.ROUNDS: _describe_rounds,
-    AssumptionCode.STATIC: lambda _: (
-        "Models are static: parties contribute the same vector in every round, which is the worst case."
+    AssumptionCode.STATIC: lambda _: "As a precaution, the audit assumes that models do not change between rounds.",
+    AssumptionCode.FRESH: lambda _: (
+        "Models drift freely: in every round, each party contributes a new vector, unrelated to its earlier ones."
     ),
-    AssumptionCode.FRESH: lambda _: "Models drift freely: parties contribute new, unrelated vectors in every round.",
-    AssumptionCode.DRIFTING: lambda it: f"Models drift by {it['sigma']:g} per entry and round (standard deviation).",
+    AssumptionCode.DRIFTING: _describe_drift,
     AssumptionCode.NOISE: lambda it: (
         f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g}). A recovered "
         f"vector has its noise in it."
@@ -124,31 +150,38 @@ ASSUMPTIONS: Sentences = {
 
 
 def _describe_malicious(gap: Remark) -> str:
-    search = "; tacit attack lies searches for attacks by the server" if gap["searchable"] else ""
-    return f"Malicious parties, or a malicious server, that deviate from the protocol{search}."
+    covered = "Parties, or a server, that do not follow the protocol."
+    return f"{covered} To search for attacks by the server, run: tacit attack lies" if gap["searchable"] else covered
 
 
 GAPS: Sentences = {
-    GapCode.AVERAGE: lambda _: "Inference about the data from the average itself. Only noise limits that.",
+    GapCode.AVERAGE: lambda _: "What the average itself reveals about the data. Only noise limits this.",
     GapCode.AVERAGE_WITH_NOISE: lambda it: (
-        f"Inference about the data from the average itself, which the noise limits to ε = {it['epsilon']:.3g}."
+        f"What the average itself reveals about the data. The noise limits this to ε = {it['epsilon']:.3g}."
     ),
     GapCode.MALICIOUS: _describe_malicious,
-    GapCode.PRIOR_KNOWLEDGE: lambda _: "Prior knowledge, such as last round's model, or which entries are correlated.",
+    GapCode.PRIOR_KNOWLEDGE: lambda _: (
+        "What the adversary knows beforehand, such as last round's model, or which entries are correlated."
+    ),
     GapCode.METADATA: lambda _: "Metadata: who takes part, when, and how much is sent.",
-    GapCode.SELECTED_ENTRIES: lambda _: "Inference about a vector from which of its entries were sent.",
+    GapCode.SELECTED_ENTRIES: lambda _: "What the choice of the entries that were sent reveals about a vector.",
+    GapCode.DIFFERENT_CONTRIBUTORS: lambda _: (
+        "Rounds with different contributors. If a party misses a round, two sums can be subtracted, and the difference "
+        "may be its vector. To include this, ask again with --dropout."
+    ),
 }
 
 
 # --- next steps ----------------------------------------------------------------------------------------------------
 
 STEPS = {
-    StepCode.WITH_DRIFT: "the same with drifting models",
-    StepCode.PLAN: "settings that hold, and their cost",
-    StepCode.WITH_DROPOUTS: "with dropouts",
+    StepCode.WITH_SLIGHT_DRIFT: "the same with models that change a little",
+    StepCode.WITH_DRIFT: "the same with models that are new in every round",
+    StepCode.PLAN: "other settings, with verdicts and costs",
+    StepCode.WITH_DROPOUTS: "with parties that miss rounds",
     StepCode.NODES_DROP_OUT: "with nodes that drop out",
     StepCode.MORE_ROUNDS: "over several rounds",
-    StepCode.STATIC: "with static models, which is worse",
+    StepCode.STATIC: "with models that do not change, as a precaution",
     StepCode.LARGER_COALITION: "with a larger coalition",
 }
 

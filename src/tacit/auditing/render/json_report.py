@@ -17,7 +17,7 @@ from tacit.auditing.render.recipes import describe_recipe
 from tacit.auditing.render.settings import list_settings
 from tacit.auditing.render.sparse import render_exposed_entries
 from tacit.auditing.render.trust import describe_trust
-from tacit.auditing.render.verdicts import describe_coverage, render_heading, render_summary
+from tacit.auditing.render.verdicts import describe_coverage, describe_omissions, render_heading, render_summary
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Proposal
 from tacit.auditing.summary import Summary
@@ -80,6 +80,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "drift": report.drift,
         "dropout": report.dropout,
         "looked_at": describe_coverage(report.coverage),
+        "left_out": describe_omissions(report.coverage),
         "averages": report.averages,
         "seed": report.seed,
         "drawings": report.seeds_tried,
@@ -155,7 +156,7 @@ def describe_verdict(proposal: Proposal) -> dict[str, Any]:
         "noise": proposal.noise,
         "why": proposal.why,
         "reason": proposal.reason.plain(),
-        "verdict": name_verdict(proposal.verdict, proposal.needs_drift),
+        "verdict": name_verdict(proposal.verdict, proposal.needs_drift, proposal.without_dropouts),
         "verdict_code": proposal.verdict.value,
         "looked": coverage,
         "coverage": coverage,

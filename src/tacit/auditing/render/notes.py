@@ -45,16 +45,17 @@ NOTES: Sentences = {
         f"per entry, because rounding hides the difference"
     ),
     NoteCode.ONLY_SUMS: lambda _: (
-        "one worst-case round was analysed in full, and only the sums of all rounds: a round shows nothing else"
+        "all messages of one round were analysed; for the other rounds the sums suffice, because a round reveals "
+        "nothing but its sum"
     ),
     NoteCode.NOT_REPLAYED: lambda _: (
-        "the recipes were not replayed on a real transcript, because the cryptography would take too long"
+        "the recipes were not tried on recorded messages, because the cryptography would take too long"
     ),
     NoteCode.UNMASKED_WITHOUT_RECIPE: lambda _: (
         "rounds in which enough members meet to remove everybody's masks have no recipe"
     ),
     NoteCode.REPLAY_FAILED: lambda it: (
-        f"the recipes for {', '.join(it['parties'])} gave other values when replayed on a real transcript"
+        f"the recipes for {', '.join(it['parties'])} gave other values when tried on recorded messages"
     ),
     NoteCode.NOISE_OF_ONE: lambda _: (
         "over several rounds ε counts one party's noise, because others pass on what the coalition did not see"

@@ -17,14 +17,23 @@ VERDICTS = {
 LEGEND = (
     "holds: no coalition of that size recovers a vector.",
     "nothing found: the same, but not everything could be analysed.",
-    "if models drift: vectors are exposed if parties contribute the same ones again and again.",
+    "if nobody drops out: dropouts were not analysed.",
+    "if models drift: the verdict needs new models in every round. If models do not change, vectors are exposed, or "
+    "may be.",
 )
 """Meaning of the verdicts, one sentence each."""
 
 
-def name_verdict(verdict: Verdict, needs_drift: bool = False) -> str:
-    """Returns the verdict on a proposal in a few words."""
-    return VERDICTS[verdict] + (" if models drift" if needs_drift else "")
+def name_verdict(verdict: Verdict, needs_drift: bool = False, without_dropouts: bool = False) -> str:
+    """Returns the verdict on a proposal in a few words.
+
+    Args:
+        verdict: The verdict.
+        needs_drift: Whether it needs models that drift.
+        without_dropouts: Whether the plan has dropouts, and the verdict is about rounds without.
+    """
+    conditions = [*["models drift"] * needs_drift, *["nobody drops out"] * without_dropouts]
+    return VERDICTS[verdict] + (f" if {' and '.join(conditions)}" if conditions else "")
 
 
 def describe_plan_coverage(coverage: PlanCoverage) -> str:
@@ -40,16 +49,16 @@ def describe_plan_coverage(coverage: PlanCoverage) -> str:
     else:
         rounds = format_count(coverage.rounds, "round")
     dropouts = f", {coverage.dropout:.0%} dropouts" if coverage.dropout else ", no dropouts"
-    fewest = f", down to {coverage.fewest} in a sum" if coverage.fewest is not None else ""
+    fewest = f", at least {coverage.fewest} in a sum" if coverage.fewest is not None else ""
     return f"{many}, {rounds}{dropouts}{fewest}"
 
 
 def describe_proposal(proposal: Proposal) -> str:
     """Returns the verdict on a proposal, with its coverage."""
-    verdict = name_verdict(proposal.verdict, proposal.needs_drift)
+    verdict = name_verdict(proposal.verdict, proposal.needs_drift, proposal.without_dropouts)
     if not proposal.coverage.kinds:
         return verdict
-    reason = f", else by argument ({proposal.argument})" if proposal.argument else ""
+    reason = f"; the argument “{proposal.argument}” covers the rest" if proposal.argument else ""
     return f"{verdict} ({describe_plan_coverage(proposal.coverage)}{reason})"
 
 

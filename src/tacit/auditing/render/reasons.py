@@ -15,7 +15,7 @@ REASONS: Sentences = {
     ReasonCode.BASELINE_WITHOUT_SERVER: lambda _: "the baseline without",
     ReasonCode.EVERYBODY: lambda _: "everybody in every round",
     ReasonCode.EVERYBODY_SPARSE: lambda _: "everybody in every round, masks in a sparse graph",
-    ReasonCode.ALL_OR_NOTHING: lambda _: "everybody, or no round",
+    ReasonCode.ALL_OR_NOTHING: lambda _: "a round counts only if all take part",
     ReasonCode.WHOLE_BATCHES: lambda it: f"{it['per_round']} a round, in whole batches of {it['batch']}",
     ReasonCode.NEIGHBOURS: lambda it: f"among neighbours, at least {it['fewest']} in a sum",
     ReasonCode.ALL_TO_ALL: lambda _: "all to all, masked",

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
+from tacit.core.average import format_count
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import SecureSum
 from tacit.protocols import is_shipped
 
 EVERYWHERE = (
-    "Everybody trusts the roster: whoever can put keys on it can be as many parties as they like.",
-    "Everybody trusts their own machine, this code and the libraries under it, and their own settings; parties whose "
-    "settings differ cannot read each other's messages.",
+    "Everybody trusts the roster: whoever can put keys on it can pose as several parties.",
+    "Everybody trusts their own machine, this code and its libraries.",
     "Messages are sealed from party to party. Whoever carries them sees addresses, times and lengths.",
-    "Nobody checks what a party brings: wrong or poisoned vectors are averaged like any others.",
+    "Nobody checks what a party contributes: wrong vectors are averaged like any others.",
 )
 
 
@@ -25,20 +25,36 @@ def _by(protocol: Protocol, terms: Terms) -> Iterator[str]:
         who = "The server is" if protocol.server else "Neighbours are"
         yield f"{who} trusted with everything: {protocol.name} is a baseline, and hides nothing."
     elif is_shipped(protocol) and (secure := terms.secure_sum) is not None:
-        yield (
-            f"The server may lie about anything but the sum that it announces, together with {_friends(secure)}, and "
-            f"in a round still learns only sums of at least {secure.smallest}. It can leave parties out, "
-            f"and stop rounds."
-        )
-        yield "Parties may pool what they know: all but one in a sum always learn that one's vector."
+        yield from _describe_secure_sum(secure)
     else:
         yield (
-            "The other parties are taken to be curious, not malicious: they keep to the protocol, and may pool what "
-            "they saw. Whoever lies in it is outside of what was looked at."
+            "The other parties are trusted to follow the protocol. They may be curious: they keep what they receive, "
+            "and may pool it."
         )
 
 
-def _friends(secure: SecureSum) -> str:
+def _describe_secure_sum(secure: SecureSum) -> Iterator[str]:
+    """Yields what a server learns that does not follow the protocol, with helpers among the parties."""
     if secure.colluders is None:
-        return "as many of the parties as the number of neighbours was chosen for, but for a small chance"
-    return f"up to {secure.colluders} of the parties" if secure.colluders else "none of the parties"
+        yield (
+            f"Even if the server does not follow the protocol, it sees only sums of at least {secure.smallest} vectors "
+            f"in a round. The number of neighbours limits how many parties may help it, but for a small chance."
+        )
+    else:
+        # With more helpers, a sum may contain a single vector that they do not know.
+        helpers = max(0, min(secure.colluders, secure.smallest - 2))
+        some = f"{format_count(helpers, 'party helps', 'parties help')} it" if helpers else "no party helps it"
+        known = " of which the helpers know their own" if helpers else ""
+        yield (
+            f"Even if the server does not follow the protocol, and {some}, it sees only sums of at least "
+            f"{secure.smallest} vectors in a round,{known or ' and no single vector'}."
+        )
+        if helpers:
+            left = secure.smallest - helpers
+            yield f"So at least {left} vectors in such a sum are unknown. More helpers are not covered."
+    yield (
+        "This follows from the design of the protocol (docs/threat-model.md). The audit itself assumes that everybody "
+        "follows the protocol, and compares rounds."
+    )
+    yield "The server can leave parties out, stop rounds, and announce a wrong sum."
+    yield "If all parties of a sum but one pool what they know, they learn the vector of the one."

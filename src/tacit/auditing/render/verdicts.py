@@ -17,6 +17,7 @@ from tacit.auditing.findings import (
 )
 from tacit.auditing.render.assumptions import GAPS, StepText, describe_part, render_assumption, render_step
 from tacit.auditing.render.coalitions import capitalize, count_parties, join_members, name_coalition
+from tacit.auditing.render.patterns import describe_patterns
 from tacit.auditing.render.recipes import join_names
 from tacit.auditing.render.sparse import describe_entries, describe_selections
 from tacit.auditing.report import Report
@@ -30,18 +31,6 @@ MOST_NAMED = 6
 ANONYMITY_SET = "anonymity set"
 BITS = "bits of an entry"
 RECIPE = "recipe"
-TERMS = {
-    ANONYMITY_SET: (
-        "the fewest parties whose contributions the coalition cannot tell apart; 1 means that somebody stands out, "
-        "exposed or not, and more is better"
-    ),
-    BITS: (
-        "the most that the coalition knows of a number; each bit halves what is left to guess, and with more than half "
-        "a bit the anonymity set is 1"
-    ),
-    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript, noise included",
-}
-"""Explanations of the terms of a report."""
 
 HEADLINES = {
     Verdict.EXPOSED: "Exposed",
@@ -63,6 +52,27 @@ CLAIM_VERDICTS = {
     ClaimVerdict.HOLDS: "holds here",
     ClaimVerdict.REFUTED: "refuted here",
 }
+
+
+def explain_terms(most_bits: float, recipes: bool) -> dict[str, str]:
+    """Returns explanations of the terms of a report, without full stops.
+
+    Args:
+        most_bits: The number of bits that represent an entry.
+        recipes: Whether the report has recipes.
+    """
+    meant = {
+        ANONYMITY_SET: (
+            "the smallest group in which a vector can hide; 1 means somebody stands out, even if no vector is fully "
+            "recovered"
+        ),
+        BITS: (
+            f"the most that is known of a number of a vector; 0 is nothing, {most_bits:.1f} is the exact number; above "
+            f"0.5, somebody stands out"
+        ),
+    }
+    how = "how to compute a vector; each was tried on the recorded messages of a test run"
+    return meant | ({RECIPE: how} if recipes else {})
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
         return _explain_undecided(summary)
     learning = [report for report in reports if report.worst.victims]
     if verdict.leaks and learning:
-        return _explain_exposure(reports, learning)
+        return _explain_exposure(reports, learning, verdict is Verdict.NEARLY_EXPOSED)
     if verdict.leaks:
         worst = next(report for report in reports if report.at_worst)
         return (
@@ -162,23 +172,31 @@ def render_undecided(reason: Remark) -> str:
     return "If nodes drop out, rounds may show sums of few of them."
 
 
-def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report]) -> str:
+def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report], nearly: bool) -> str:
     """Returns who recovers whose vector, for the worst seed that was tried."""
     worst = max(learning, key=lambda report: (len(report.worst.victims), -report.worst.safe_rounds))
     name, whose = name_coalition(worst.coalition), _name_victims(worst, worst.worst.victims)
     when = f", first in round {worst.worst.safe_rounds + 1}" if worst.rounds > 1 else ""
-    seed, often = name_seed(worst), ""
-    if seed:
-        exposing = len(worst.exposing_seeds) + bool(worst.victims)
-        often = f" Exposed with {exposing} of the {worst.seeds_tried} seeds."
+    often = _count_patterns(worst)
+    can, almost = ("can learn", " almost exactly") if nearly else ("can recover", "")
     if len(learning) == 1:
-        return f"{capitalize(name)} can recover {whose}{when}{seed}.{_explain_others(reports)}{often}"
+        return f"{capitalize(name)} {can} {whose}{almost}{when}.{_explain_others(reports)}{often}"
     acting = "adversaries, each acting alone," if largest_coalition(reports) == 1 else "coalitions"
-    recovers = "recovers" if len(worst.coalition) == 1 else "recover"
+    verb = can.removeprefix("can ") + ("s" if len(worst.coalition) == 1 else "")
     return (
-        f"{len(learning)} of {len(reports)} {acting} can recover another party's vector. Worst: {name} {recovers} "
-        f"{whose}{when}{seed}.{often}"
+        f"{len(learning)} of {len(reports)} {acting} {can} another party's vector{almost}. Worst: {name} {verb} "
+        f"{whose}{almost}{when}.{often}"
     )
+
+
+def _count_patterns(report: Report) -> str:
+    """Returns with how many random patterns a coalition recovers a vector; nothing if only one was tried."""
+    if report.seeds_tried <= 1:
+        return ""
+    exposing = len(report.exposing_seeds) + bool(report.victims)
+    many = "all expose" if exposing == report.seeds_tried else f"{exposing} expose{'s' if exposing == 1 else ''}"
+    tried = describe_patterns(report.seeds_tried, bool(report.dropout), report.known_draws)
+    return f" {tried}; {many} somebody."
 
 
 def _explain_others(reports: Sequence[Report]) -> str:
@@ -186,8 +204,8 @@ def _explain_others(reports: Sequence[Report]) -> str:
     late = [report for report in reports if report.at_worst and not report.worst.victims]
     if late:
         return (
-            f" In the worst case, with only {late[0].fewest} contributors, {_name_late(late)} can recover another "
-            f"party's vector too."
+            f" In the worst case, a round with only {late[0].fewest} contributors, {_name_late(late)} can recover "
+            f"another party's vector too."
         )
     return "" if len(reports) == 1 else " No other exposure found."
 
@@ -207,8 +225,8 @@ def _name_late(late: Sequence[Report]) -> str:
 
 
 def name_seed(report: Report) -> str:
-    """Returns which of several seeds is the worst; nothing if only one was tried."""
-    return f" (seed {report.worst.seed}, the worst of {report.seeds_tried} tried)" if report.seeds_tried > 1 else ""
+    """Returns which of several seeds exposes most; nothing if only one was tried."""
+    return f" (seed {report.worst.seed}, which exposes most of {report.seeds_tried})" if report.seeds_tried > 1 else ""
 
 
 def describe_worse_seed(report: Report) -> str:
@@ -302,16 +320,37 @@ def describe_coverage(coverage: Coverage) -> str:
         rounds = format_count(coverage.rounds, "round")
     if coverage.rounds_with_average < coverage.rounds_analysed:
         rounds += f", {coverage.rounds_with_average} of them with an average"
-    models = f"models drift by {coverage.drift} per round"
+    models = f"models that drift by {coverage.drift} per round"
     if isinstance(coverage.drift, str):
-        models = "static models" if coverage.drift == "static" else "drifting models"
+        models = "models that do not change" if coverage.drift == "static" else "new models in every round"
     dropouts = f"dropout probability {coverage.dropout:g}" if coverage.dropout else "no dropouts"
     if coverage.faults:
         dropouts = f"{format_count(coverage.faults, 'injected fault')}" + (f", {dropouts}" if coverage.dropout else "")
     seeds = ""
     if coverage.seeds:
         worst = "the worst of " if coverage.worst_seed and coverage.seeds > 1 else ""
-        seeds = f", {worst}{format_count(coverage.seeds, 'seed')}"
-    entries = "one entry for all" if coverage.sparse is None else describe_selections(coverage.sparse)
-    worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
-    return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
+        seeds = f", {worst}{format_count(coverage.seeds, 'random pattern')}"
+    every = "one number stands for all numbers of a vector"
+    entries = every if coverage.sparse is None else describe_selections(coverage.sparse)
+    fewest = coverage.fewest
+    worst = "" if fewest is None else f"; also the worst case, one round with only {fewest} contributors"
+    return f"{rounds}, {models}, {dropouts}{seeds}; {entries}{worst}"
+
+
+def describe_omissions(coverage: Coverage) -> str:
+    """Returns what an audit left out of the question."""
+    if coverage.exhaustive:
+        proof = f"; the argument “{coverage.argument}” (docs/claims.md) covers what was not computed"
+        return f"left out: nothing of the question{'' if coverage.computed else proof}"
+    left = []
+    if coverage.rounds_analysed < coverage.rounds:
+        left.append(f"{format_count(coverage.rounds - coverage.rounds_analysed, 'later round')}")
+    if coverage.seeds:
+        left.append(f"other {'patterns of dropouts' if coverage.dropout else 'random patterns'}")
+    if coverage.uncompared:
+        left.append("rounds with different contributors")
+    if coverage.sparse is not None and not coverage.sparse.exact:
+        left.append("other selections of entries")
+    if not coverage.worst_case:
+        left.append("the worst case of dropouts")
+    return f"left out: {', '.join(left) or 'what the notes say'}"

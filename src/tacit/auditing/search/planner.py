@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.auditing.auditor import Auditor
-from tacit.auditing.engine.symbolic_run import SymbolicRun
 from tacit.auditing.findings import PlanCoverage, Remark, Verdict
 from tacit.auditing.proofs import argument_for
 from tacit.auditing.render.reasons import render_reason
 from tacit.auditing.scope import Scope, dropouts, is_count
 from tacit.auditing.search.coalitions import SAMPLE, CoalitionKind, choose_coalitions, count_coalitions
 from tacit.auditing.search.seeds import SeedResult
-from tacit.auditing.search.worst_case import WorstCase
+from tacit.auditing.search.worst_case import WorstCase, tolerates
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
@@ -29,7 +28,6 @@ from tacit.privacy.distributed_noise import count_honest
 from tacit.privacy.noise import local_sigma, of_user
 from tacit.protocols import REGISTRY, is_shipped
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
@@ -79,6 +77,8 @@ class Proposal:
 
     needs_drift: bool = False
     """Whether the verdict holds only if models drift, and not if they are static."""
+    without_dropouts: bool = False
+    """Whether the plan has dropouts, and the verdict is about rounds without, because a dropout ends a round."""
 
     @property
     def why(self) -> str:
@@ -97,8 +97,8 @@ class Proposal:
 
     @property
     def unconditional(self) -> bool:
-        """Whether no coalition exposes a party, be models static or drifting."""
-        return self.holds and not self.needs_drift
+        """Whether no coalition exposes a party, be models static or drifting, and whoever drops out as planned."""
+        return self.holds and not self.needs_drift and not self.without_dropouts
 
     @property
     def fine(self) -> bool:
@@ -202,8 +202,6 @@ def plan(
     found = []
     for done, (protocol, proposed) in enumerate(wanted):
         reason = _read_reason(proposed)
-        if reason.code is ReasonCode.ALL_OR_NOTHING and not dropout:
-            continue  # Without dropouts, other settings sum everybody too.
         progress(f"{protocol.name}: {render_reason(reason)}", done / len(wanted))
         terms = _bind_terms(protocol, proposed.options, names)
         if terms is not None:
@@ -269,7 +267,9 @@ def _audit_proposal(
     """Returns a proposal with the verdict of its audit."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
     watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
-    dropout = asked.dropout if tolerates(protocol, terms) else 0.0
+    # If a dropout ends the round, rounds with dropouts are analysed only where an argument covers them.
+    argued = _find_argument(protocol, terms, asked, "static")
+    dropout = asked.dropout if argued or tolerates(protocol, terms) else 0.0
 
     def auditor(drift: Drift) -> Auditor:
         faults = dropouts(protocol, dropout)
@@ -281,6 +281,9 @@ def _audit_proposal(
 
     worst_case = WorstCase(Scope(protocol, terms, length=entries))
     still = auditor("static")
+    if dropout and still.rehearsed is not None and not still.rehearsed.averages:
+        dropout = 0.0  # With so many dropouts no round would end with an average, and an audit could not be repeated.
+        still = auditor("static")
     sample = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
     kinds = sample.kinds
     verdicts = {}
@@ -313,13 +316,14 @@ def _audit_proposal(
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
     # If participation is sampled, only a few seeds were tried, so only an argument makes the verdict hold. The same is
-    # true if there was no time for the worst case of every coalition.
-    everything = (
-        coverage.everything and not still.scope.sampled and all(worst_case.is_covered(kind.coalition) for kind in kinds)
-    )
+    # true if there was no time for the worst case of every coalition, or if dropouts could make sums that differ.
+    uncompared = any(worst_case.leaves_uncompared(still.scope, kind.coalition) for kind in kinds)
+    sampled = still.scope.sampled or uncompared
+    everything = coverage.everything and not sampled and all(worst_case.is_covered(kind.coalition) for kind in kinds)
     if not everything and not leaking:
-        argument = "" if changing else _find_argument(protocol, terms, asked, "static", dropout)
-        if not argument and (argument := _find_argument(protocol, terms, asked, "free", dropout)):
+        whoever = bool(dropout) or sampled
+        argument = "" if changing else _find_argument(protocol, terms, asked, "static", whoever)
+        if not argument and (argument := _find_argument(protocol, terms, asked, "free", whoever)):
             changing = True
     if not everything and not leaking and not argument:
         # Nothing was found with one seed, so others are tried.
@@ -332,7 +336,11 @@ def _audit_proposal(
         verdict = Verdict.EXPOSED if exposed else Verdict.EXPOSED_IN_WORST_CASE
     ending = _ending(still, asked.dropout)
     count, needs_drift = sum(kind.many for kind in leaking), changing and not leaking
-    return proposal(verdict, coverage, count, safe, group, argument, company, ending, needs_drift=needs_drift)
+    return proposal(
+        *(verdict, coverage, count, safe, group, argument, company, ending),
+        needs_drift=needs_drift,
+        without_dropouts=asked.dropout > dropout,
+    )
 
 
 def _ending(auditor: Auditor, dropout: float) -> float:
@@ -356,19 +364,18 @@ def _exposing_seed(auditor: Auditor, kinds: Sequence[CoalitionKind]) -> tuple[Co
     return next(found, None)
 
 
-def _find_argument(protocol: Protocol, terms: Terms, asked: PlanQuestion, drift: Drift, dropout: float) -> str:
-    """Returns the name of an argument that excludes exposure to any coalition in any round; empty without one."""
+def _find_argument(protocol: Protocol, terms: Terms, asked: PlanQuestion, drift: Drift, whoever: bool = True) -> str:
+    """Returns the name of an argument that excludes exposure to any coalition in any round; empty without one.
+
+    Args:
+        protocol: The protocol.
+        terms: Its terms.
+        asked: The coalitions and rounds.
+        drift: How models change between rounds.
+        whoever: Whether the argument has to cover all dropouts.
+    """
     found = argument_for(protocol, terms, asked.coalition_size, asked.rounds, drift)
-    return "" if found is None or found.exposes or (dropout and not found.dropouts) else found.name
-
-
-def tolerates(protocol: Protocol, terms: Terms) -> bool:
-    """Says whether a round can finish without a party."""
-    scope = Scope(protocol, terms, 1, "free", faults=(Fault(action="silence", party=terms.parties[-1]),))
-    try:
-        return SymbolicRun(scope).aborted is None
-    except NotLinear:
-        return True
+    return "" if found is None or found.exposes or (whoever and not found.dropouts) else found.name
 
 
 def cost(protocol: Protocol, terms: Terms, entries: int) -> tuple[float, float]:

@@ -7,6 +7,7 @@ contributors, the coalition is in the sample: any sample may occur, and a malici
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import numpy as np
 from tacit.auditing.engine.algebra.linear import Echelon
 from tacit.auditing.engine.mask_rank import check_masks
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.proofs import arguments_for
+from tacit.auditing.proofs import arguments_for, name_covering_argument
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.errors import NotLinear
 from tacit.core.progress import report_step
+from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import is_shipped
 from tacit.runtime.simulation.faults import Fault
@@ -68,6 +71,26 @@ class WorstCase:
             return True
         scope = self._scope
         return any(each.dropouts for each in arguments_for(scope.protocol, scope.terms, len(coalition), drift="free"))
+
+    def compare_rounds(self, asked: Scope, coalition: Sequence[Party]) -> tuple[str, bool]:
+        """Returns the argument that covers all rounds in question, if there is one, and whether some were not
+        compared."""
+        argument = name_covering_argument(asked, coalition)
+        return argument, not argument and self.leaves_uncompared(asked, coalition)
+
+    def leaves_uncompared(self, asked: Scope, coalition: Sequence[Party]) -> bool:
+        """Says whether dropouts, which the rounds in question leave out, could make rounds with different contributors.
+
+        This worst case is one round by itself. With models that are not new in every round, two sums of different
+        contributors can be subtracted.
+        """
+        if asked.rounds == 1 or asked.dropout or asked.faults or asked.drift == "free":
+            return False
+        return (not self._foreign and self._case(coalition, 1) is not None) or self._tolerates
+
+    @cached_property
+    def _tolerates(self) -> bool:
+        return tolerates(self._scope.protocol, self._scope.terms)
 
     def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
         """Returns the coalition that represents this one."""
@@ -172,3 +195,14 @@ class WorstCase:
         terms = self._scope.terms
         named = (terms.prescribe_sample(members, others) or terms.worst_dropouts(members, others)) is not None
         return self._last[2] if named or self._last[2].victims else None
+
+
+def tolerates(protocol: Protocol, terms: Terms) -> bool:
+    """Says whether a round can finish without a party."""
+    if protocol.needs_everybody:
+        return False
+    scope = Scope(protocol, terms, 1, "free", faults=(Fault(action="silence", party=terms.parties[-1]),))
+    try:
+        return SymbolicRun(scope).aborted is None
+    except NotLinear:
+        return True

@@ -1,9 +1,11 @@
 """A party's identity on disk, and the card that it gives to other parties.
 
-An identity has three keys: for signatures (Ed25519), for sealing (X25519), and for TLS (P-256, with a certificate). It
-is stored in one file that only its owner can read. A card has the public halves and the address. The party signs its
-card, so that a typo or a replaced key is detected. A signature cannot show that the card belongs to the right party, so
-people compare fingerprints.
+An identity has keys for signatures (Ed25519) and for sealing (X25519). It may have one for TLS (P-256), with the
+certificate on its card. Otherwise TLS keys are short-lived, or come from an authority (`TlsProof`). An identity is
+stored in one file that only its owner can read.
+
+A card has the public halves and the address. The party signs its card, so that a typo or a replaced key is detected. A
+signature cannot show that the card belongs to the right party, so people compare fingerprints.
 """
 
 import hashlib
@@ -26,8 +28,19 @@ from tacit.core.entropy import Entropy, SystemEntropy
 from tacit.core.errors import ConfigError, PeerFault, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
-from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
+from tacit.crypto.certificates import (
+    certificate_pem,
+    check_authority,
+    check_certificate,
+    check_issuer_certificate,
+    check_owner,
+    issuer_certificate,
+    key_pem,
+    self_signed,
+    tls_key,
+)
 from tacit.crypto.keys import Identity, Keys, Member, Roster
+from tacit.crypto.tls_anchor import TlsAnchor, TlsProof
 from tacit.net.membership.passphrase import read_passphrase
 from tacit.net.membership.sealed_identity import SealedIdentity
 from tacit.runtime.agreement import name_problems
@@ -37,11 +50,17 @@ MAX_BYTES = 1 << 16
 """Most bytes of an identity file or a card. Real ones have one or two thousand."""
 GROUPS, DIGITS = 8, 4
 """Number of groups of a fingerprint, and of digits in a group."""
+TLS_FOLDER = ".tls"
+"""Suffix of the folder beside an identity into which a tool puts key and certificate of an authority."""
+KEY_FILE, CERTIFICATE_FILE = "tls.key", "tls.crt"
+"""Names of the files in it, which are those of Kubernetes."""
 CURE = "restore the file from a copy, or make new keys: tacit keygen"
 
 
 class Card(Section, frozen=True, kw_only=True):
     """The public data of a party: its name, its address, and the public halves of its keys."""
+
+    newer: ClassVar[frozenset[str]] = frozenset({"tls", "tls_name"})
 
     name: Party
     address: str = ""
@@ -49,8 +68,13 @@ class Card(Section, frozen=True, kw_only=True):
     verify_key: bytes
     channel_key: bytes
     certificate: bytes
+    """The party's TLS certificate, or that of whoever issues its certificates."""
     signature: bytes
     """The party's own signature of all other fields."""
+    tls: TlsProof = TlsProof.PINNED
+    """How the party proves itself in TLS."""
+    tls_name: str = ""
+    """The host name in certificates of an authority; otherwise empty."""
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":
@@ -83,6 +107,11 @@ class Card(Section, frozen=True, kw_only=True):
         return Member(self.name, self.verify_key, self.channel_key)
 
     @property
+    def anchor(self) -> TlsAnchor:
+        """The certificates that prove the party in TLS."""
+        return TlsAnchor(self.name, self.tls, self.certificate, self.tls_name or tls_host(self.member))
+
+    @property
     def fingerprint(self) -> str:
         """Digits that identify the name and all three keys, which people can compare by telephone.
 
@@ -90,7 +119,7 @@ class Card(Section, frozen=True, kw_only=True):
         digits, or 106 bits, so nobody can find other keys with the same fingerprint. The address is not included, so
         that a party may change it without another comparison.
         """
-        parts = self.name.encode(), self.verify_key, self.channel_key, self.certificate
+        parts = self.name.encode(), self.verify_key, self.channel_key, self.certificate, *_tls_parts(self)
         number = int.from_bytes(hashlib.sha256(frame_parts(b"tacit/v1/fingerprint", *parts)).digest())
         digits = f"{number % 10 ** (GROUPS * DIGITS):0{GROUPS * DIGITS}}"
         return " ".join(digits[start : start + DIGITS] for start in range(0, len(digits), DIGITS))
@@ -113,7 +142,7 @@ class Card(Section, frozen=True, kw_only=True):
         except PeerFault:
             return [(("name",), f"the card of {self.name} is not as {self.name} signed it; try: {cure}")]
         try:
-            check_certificate(self.certificate, self.name, tls_host(self.member))
+            check_anchor(self.anchor, self.verify_key, self.tls_name)
         except WireError as error:
             return [
                 (("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; try: {cure}")
@@ -124,7 +153,33 @@ class Card(Section, frozen=True, kw_only=True):
 def _statement(card: Card) -> bytes:
     """Returns the statement that the card's signature covers."""
     said = card.name.encode(), card.address.encode(), card.verify_key, card.channel_key, card.certificate
-    return frame_parts(b"tacit/v1/card", *said)
+    return frame_parts(b"tacit/v1/card", *said, *_tls_parts(card))
+
+
+def _tls_parts(card: Card) -> tuple[bytes, ...]:
+    """Returns what a statement says of TLS; nothing for a pinned certificate, as in release 0.2."""
+    return () if card.tls is TlsProof.PINNED else (card.tls.encode(), card.tls_name.encode())
+
+
+def check_anchor(anchor: TlsAnchor, verify_key: bytes, tls_name: str) -> None:
+    """Raises WireError unless a card may have this certificate."""
+    if anchor.proof is not TlsProof.AUTHORITY and tls_name:
+        raise WireError("only certificates of an authority carry a name of their own (tls_name)")
+    if anchor.proof is TlsProof.PINNED:
+        check_certificate(anchor.certificate, anchor.party, anchor.host)
+    elif anchor.proof is TlsProof.ISSUED:
+        check_issuer_certificate(anchor.certificate, verify_key, anchor.host)
+    else:
+        check_authority(anchor.certificate)
+        if problem := _tls_name_problem(tls_name):
+            raise WireError(problem)
+
+
+def _tls_name_problem(name: str) -> str:
+    labels, plain = name.split("."), name == name.lower() and not re.fullmatch("[0-9.]+", name)
+    if plain and len(labels) > 1 and len(name) <= 253 and all(map(_LABEL.fullmatch, labels)):
+        return ""
+    return f"{name!r} is no host name; try: one such as tacit.hospital-a.example, in lower case and without *"
 
 
 def _name_problems(name: Party) -> list[str]:
@@ -159,19 +214,50 @@ def file_stem(party: Party) -> str:
 
 @dataclass(frozen=True)
 class Credentials:
-    """A party's secret keys and its certificate."""
+    """A party's secret keys and its certificate, or that of whoever issues its certificates."""
 
     identity: Identity
     tls: Secret
+    """The key of a pinned certificate; otherwise empty."""
     certificate: bytes = field(repr=False)
+    proof: TlsProof = TlsProof.PINNED
+    tls_name: str = ""
+    """The host name in certificates of an authority; otherwise empty."""
+    tls_folder: Path | None = field(default=None, compare=False)
+    """Where an authority's tool puts key and certificate; unknown for keys that are not on disk."""
 
     @classmethod
-    def generate(cls, name: Party, entropy: Entropy) -> "Credentials":
-        """Generates fresh keys; raises ConfigError for an invalid name."""
+    def generate(
+        cls,
+        name: Party,
+        entropy: Entropy,
+        proof: TlsProof = TlsProof.PINNED,
+        authority: bytes = b"",
+        tls_name: str = "",
+    ) -> "Credentials":
+        """Generates fresh keys; raises ConfigError for an invalid name.
+
+        Args:
+            name: The party.
+            entropy: Source of the keys.
+            proof: How the party proves itself in TLS.
+            authority: The certificate of its organisation's authority, in DER.
+            tls_name: The host name in certificates of that authority.
+        """
         if problems := _name_problems(name):
             raise ConfigError(problems)
-        identity, tls = Identity.generate(name, entropy), tls_key(entropy)
-        return cls(identity, tls, self_signed(tls, name, tls_host(identity.member()), entropy))
+        identity = Identity.generate(name, entropy)
+        if proof is TlsProof.PINNED:
+            tls = tls_key(entropy)
+            return cls(identity, tls, self_signed(tls, name, tls_host(identity.member()), entropy))
+        if proof is TlsProof.ISSUED:
+            authority = issuer_certificate(identity.signing, tls_host(identity.member()))
+        made = cls(identity, Secret(b""), authority, proof, tls_name)
+        try:
+            check_anchor(made.anchor, made.member.verify_key, tls_name)
+        except WireError as error:
+            raise ConfigError(f"the certificates of {name} cannot be used: {error}") from None
+        return made
 
     @property
     def name(self) -> Party:
@@ -183,14 +269,19 @@ class Credentials:
         """The public keys, without the certificate."""
         return self.identity.member()
 
+    @cached_property
+    def anchor(self) -> TlsAnchor:
+        """The certificates that prove the party in TLS."""
+        return TlsAnchor(self.name, self.proof, self.certificate, self.tls_name or tls_host(self.member))
+
     @property
     def key_pem(self) -> Secret:
-        """The TLS key, as PEM."""
+        """The key of a pinned certificate, as PEM."""
         return key_pem(self.tls)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The TLS certificate, as PEM."""
+        """The certificate of the card, as PEM."""
         return certificate_pem(self.certificate)
 
     def card(self, address: str) -> Card:
@@ -204,6 +295,8 @@ class Credentials:
             channel_key=self.member.channel_key,
             certificate=self.certificate,
             signature=b"",
+            tls=self.proof,
+            tls_name=self.tls_name,
         )
         signature = Keys(self.identity, Roster([self.member])).sign(_statement(unsigned))
         return msgspec.structs.replace(unsigned, signature=signature)
@@ -223,6 +316,8 @@ class Credentials:
             channel_key=self.identity.channel.reveal(),
             tls_key=self.tls.reveal(),
             certificate=self.certificate,
+            tls=self.proof,
+            tls_name=self.tls_name,
         )
         whose = (
             f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
@@ -252,11 +347,13 @@ class Credentials:
         if stored is None or problems:
             raise ConfigError([f"{problem}; try: {CURE}" for problem in source.error(problems).problems])
         identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
-        found = cls(identity, Secret(stored.tls_key), stored.certificate)
+        folder = Path(path).with_suffix(TLS_FOLDER)
+        found = cls(identity, Secret(stored.tls_key), stored.certificate, stored.tls, stored.tls_name, folder)
         # The certificate contains the name and depends on the other two keys, so it is invalid if any of them changed.
         try:
-            check_certificate(found.certificate, found.name, tls_host(found.member))
-            check_owner(found.certificate, found.tls)
+            check_anchor(found.anchor, found.member.verify_key, found.tls_name)
+            if found.proof is TlsProof.PINNED:
+                check_owner(found.certificate, found.tls)
         except (WireError, ValueError):
             raise ConfigError(f"{path}: its keys do not match, so the file was changed; try: {CURE}") from None
         return found
@@ -266,12 +363,15 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
     """The content of an identity file."""
 
     secret: ClassVar[bool] = True
+    newer: ClassVar[frozenset[str]] = frozenset({"tls", "tls_name"})
 
     name: Party
     signing_key: bytes
     channel_key: bytes
     tls_key: bytes
     certificate: bytes
+    tls: TlsProof = TlsProof.PINNED
+    tls_name: str = ""
 
     def __repr__(self) -> str:
         return f"_StoredIdentity({self.name!r}, …)"

@@ -76,6 +76,10 @@ class Rendezvous:
             ours: The incarnation of our own journal.
             revision: The revision of our roster.
         """
+        self.awaits_revisions = False
+        """Whether to wait for peers with another revision of the roster, because each takes it over at its own time."""
+        self._apart: set[Party] = set()
+        """Peers with another revision, for which we wait."""
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
         self._revision = revision
         self.needed = 0
@@ -95,16 +99,17 @@ class Rendezvous:
     def nobody(self, protocol: str, links: Mapping[Party, Any], seconds: float) -> TacitError:
         """Returns the error for a round that cannot begin after a timeout."""
         if SERVER in self.peers:
-            why, remedy = ErrorText.parse(links[SERVER].trouble or "it has not begun a round")
+            why, remedy = ErrorText.parse(self._describe_trouble(SERVER, links) or "it has not begun a round")
             return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}", remedy=remedy)
         if (peer := self.missing()) is not None:
             gone = "it has left" if self.is_gone(peer) else "it is not ready"
-            why, remedy = ErrorText.parse(links[peer].trouble or gone)
+            why, remedy = ErrorText.parse(self._describe_trouble(peer, links) or gone)
             return TransportError(
                 f"{peer} was not ready after {seconds:g} s, and {protocol} needs every party ({why})",
                 remedy=remedy or f"start {peer}",
             )
-        why, remedy = ErrorText.parse(next((link.trouble for link in links.values() if link.trouble), "none is ready"))
+        troubles = filter(None, (self._describe_trouble(peer, links) for peer in self.peers))
+        why, remedy = ErrorText.parse(next(troubles, "none is ready"))
         if self.may_begin_without_all():
             return TransportError(
                 f"too few peers were ready after {seconds:g} s: {self.needed} must have confirmed our journal before "
@@ -114,6 +119,10 @@ class Rendezvous:
         return TransportError(
             f"no peer was ready after {seconds:g} s: {why}", remedy=remedy or "start the missing parties"
         )
+
+    def _describe_trouble(self, peer: Party, links: Mapping[Party, Any]) -> str:
+        """Returns why a peer cannot take part; empty if that is not known."""
+        return str(links[peer].trouble or self.disagreements.get(peer) or "")
 
     def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
         """Returns our hello to a peer."""
@@ -153,13 +162,16 @@ class Rendezvous:
     def _compare(self, sender: Party, hello: Hello) -> None:
         """Records whether a peer has another agreement, or has lost its journal."""
         self.disagreements.pop(sender, None)
+        self._apart.discard(sender)
         if self._agreement is None or not hello.session:
             return
         session = self._agreement.session
         if hello.session != session:
-            difference = _compare_revisions(self.me, self._revision, hello)
-            if (difference := difference or _find_difference(self._agreement, sender, hello)) is not None:
+            older = _compare_revisions(self.me, self._revision, hello, starts_again=not self.awaits_revisions)
+            if (difference := older or _find_difference(self._agreement, sender, hello)) is not None:
                 self.disagreements[sender] = difference
+            if older is not None and self.awaits_revisions:
+                self._apart.add(sender)
             return
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
@@ -169,6 +181,7 @@ class Rendezvous:
     def foreign(self, sender: Party, version: int) -> None:
         """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
+        self._apart.discard(sender)
         theirs = f"version {version}{WIRE_RELEASES.get(version, '')}"
         older = sender if version < WIRE_VERSION else self.me
         self.disagreements[sender] = ConfigError(
@@ -188,7 +201,9 @@ class Rendezvous:
                 f"{strangers[0]} refuses messages of {self.me}, which has lost its journal: it could contradict "
                 "itself in a round; try: begin a new session (tacit roster renew)"
             )
-        return None if self.me == SERVER else next(iter(self.disagreements.values()), None)
+        if self.me == SERVER:
+            return None
+        return next((why for peer, why in self.disagreements.items() if peer not in self._apart), None)
 
     # --- progress of peers -----------------------------------------------------------------------------------------
 
@@ -206,6 +221,11 @@ class Rendezvous:
         """Returns whether a peer has left or has lost its journal, so that nobody waits for it."""
         hello, _ = self.others.get(peer, (None, 0.0))
         return peer in self.lost or (hello is not None and hello.left)
+
+    def is_absent(self, peer: Party, number: int) -> bool:
+        """Returns whether a peer sends nothing in a round: it is gone, or is back and goes on at a later round."""
+        hello, _ = self.others.get(peer, (None, 0.0))
+        return self.is_gone(peer) or (hello is not None and hello.begun < number < hello.ready)
 
     def is_ready(self, peer: Party, number: int) -> bool:
         """Returns whether a peer is ready for a round, or has begun it."""
@@ -283,14 +303,14 @@ class Rendezvous:
         return 0 if self._agreement is None else self._agreement.terms.fewest_present
 
 
-def _compare_revisions(me: Party, revision: int, hello: Hello) -> TacitError | None:
+def _compare_revisions(me: Party, revision: int, hello: Hello, *, starts_again: bool) -> TacitError | None:
     """Returns the error for a peer that has another revision of the roster; None if it has the same, or none."""
     if not revision or not hello.revision or revision == hello.revision:
         return None
     older = me if revision < hello.revision else hello.party
     return ConfigError(
         f"{hello.party} has revision {hello.revision} of federation.toml, and {me} revision {revision}; try: have "
-        f"{older} take the newest one, and start it again"
+        f"{older} take the newest one{', and start it again' if starts_again else ''}"
     )
 
 

@@ -18,9 +18,9 @@ from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.messages import MAX_NAME
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import SERVER, Party
-from tacit.crypto.certificates import certificate_pem
 from tacit.crypto.keys import Roster
-from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
+from tacit.crypto.tls_anchor import TlsProof
+from tacit.net.membership.identity import Card, Credentials, host_and_port
 from tacit.net.membership.roster_signature import (
     NO_QUORUM,
     RosterSignature,
@@ -47,12 +47,16 @@ LONGEST = 30 * 24 * 3600
 class Deadlines(Section, frozen=True, kw_only=True):
     """Timeouts in seconds. Each party may have its own."""
 
+    newer: ClassVar[frozenset[str]] = frozenset({"certificate"})
+
     phase: float = 30.0
     """For messages of one phase of a round."""
     start: float = 600.0
     """For peers before a round. After it, the round begins without the missing ones, if the protocol allows that."""
     connect: float = 10.0
     """For establishing a connection."""
+    certificate: float = 86400.0
+    """Lifetime of a TLS certificate that this party issues to itself. At half of it the party issues the next one."""
 
 
 class RosterFile(Section, frozen=True, kw_only=True, dict=True):
@@ -205,12 +209,12 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return self.card_of(party).address
 
     def certificate_of(self, party: Party) -> bytes:
-        """Returns the certificate that a party has to present, in PEM."""
-        return certificate_pem(self.card_of(party).certificate)
+        """Returns the certificate on a party's card, which it presents, or whose owner issues what it presents."""
+        return self.card_of(party).anchor.pem
 
     def host_of(self, party: Party) -> str:
         """Returns the host name in a party's certificate."""
-        return tls_host(self.card_of(party).member)
+        return self.card_of(party).anchor.host
 
     def fingerprint_of(self, party: Party) -> str:
         """Returns a party's fingerprint, which people compare by telephone."""
@@ -224,9 +228,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
                 f"the new federation.toml"
             )
         card = self._cards[mine.name]
-        listed = card.verify_key, card.channel_key, card.certificate
-        ours = mine.member.verify_key, mine.member.channel_key, mine.certificate
-        what = ("signing key", "channel key", "certificate")
+        listed = card.verify_key, card.channel_key, card.certificate, (card.tls, card.tls_name)
+        ours = mine.member.verify_key, mine.member.channel_key, mine.certificate, (mine.proof, mine.tls_name)
+        what = ("signing key", "channel key", "certificate", "name in certificates")
         if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
             raise ConfigError(
                 f"the roster of {self.federation} lists a different {', '.join(others)} for {mine.name} than "
@@ -240,6 +244,11 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def required_signatures(self) -> int:
         """Number of parties of this roster that must sign the next revision; 0 if signatures do not count."""
         return required_signatures(self.quorum, len(self.parties))
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the next revision counts by its signatures."""
+        return self.required_signatures > 0
 
     @property
     def verify_keys(self) -> dict[Party, bytes]:
@@ -371,7 +380,9 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
                 ("address", host_and_port(card.address) if card.address else card.name),
                 ("verify_key", card.verify_key),
                 ("channel_key", card.channel_key),
-                ("certificate", card.certificate),
+                # Parties of one organisation have one authority, and different names.
+                ("certificate", (card.anchor.key, card.anchor.host)),
+                *([("certificate", card.anchor.key)] if card.tls is not TlsProof.AUTHORITY else []),
             ):
                 if (other := seen.setdefault((what, value), card.name)) == card.name:
                     continue

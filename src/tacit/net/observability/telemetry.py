@@ -12,7 +12,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import gmtime
 from typing import Any, Protocol, TextIO
@@ -54,6 +54,10 @@ class Histogram:
         self.total += seconds
 
 
+MOST_REFUSED = 64
+"""Most different reasons for refused certificates that are logged: a stranger can make up any number."""
+
+
 class Telemetry:
     """Logs and counts the events of a node since its start."""
 
@@ -77,6 +81,7 @@ class Telemetry:
         self._reported_phases = 0
         self._dropped: set[Party] = set()
         self._disagreements: dict[Party, str] = {}
+        self._refused: set[str] = set()
         self._unreachable: dict[Party, int] = {}
         self._disk = False
 
@@ -116,6 +121,19 @@ class Telemetry:
             self._log(logging.WARNING, "disk-back", "the disk works again, and everything is stored")
         self._disk = error is not None
 
+    def report_revision(self, number: int, before: Collection[Party], after: Collection[Party]) -> None:
+        """Reports that the node runs a newer revision of the roster, and who was removed or added by it."""
+        gone, new = [
+            [each for each in ones if each not in others] for ones, others in ((before, after), (after, before))
+        ]
+        parts = [f"{what} {', '.join(who)}" for what, who in (("without", gone), ("with", new)) if who]
+        text = " ".join([f"goes on with revision {number} of {self.federation}", *parts])
+        self._log(logging.WARNING, "roster-revised", text, revision=number, removed=gone, added=new)
+
+    def report_refused_revision(self, error: TacitError) -> None:
+        """Reports that the node does not run the roster in its file, and why."""
+        self._log(logging.ERROR, "roster-refused", str(error), code=error.code, why=str(error))
+
     def report_closed(self, leaving: bool) -> None:
         """Reports that the node has stopped."""
         if self._spans is not None:
@@ -134,6 +152,13 @@ class Telemetry:
     def report_conflict(self, peer: Party, why: str) -> None:
         """Reports that two processes may have the identity of a peer."""
         self._log(logging.WARNING, "identity-conflict", why, peer=peer, why=why)
+
+    def report_refused_certificate(self, why: str) -> None:
+        """Reports once each reason why a certificate was refused, without the time of day in it."""
+        reason = why.partition(", and it is")[0]
+        if reason not in self._refused and len(self._refused) < MOST_REFUSED:
+            self._refused.add(reason)
+            self._log(logging.WARNING, "certificate-refused", f"refused a certificate {why}", why=why)
 
     def report_links(self, lines: Mapping[Party, LinkState]) -> None:
         """Reports peers that became unreachable, or reachable again."""

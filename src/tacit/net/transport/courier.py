@@ -14,12 +14,13 @@ message: gRPC runs the handler of a unary call only once the message is there, a
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import ConfigError, MissingExtra, TransportError
+from tacit.core.errors import ConfigError, MissingExtra, TransportError, WireError
 from tacit.core.messages import LONG
 from tacit.core.suite import Buffer, Party
 from tacit.net.transport.connection_limits import connection_options
@@ -30,10 +31,12 @@ except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
 from tacit.net.transport.call_quota import CallQuota
+from tacit.net.transport.caller_certificates import Caller, CallerCertificates
 from tacit.net.transport.framing import FrameHeader, FrameRefused, split_header
 from tacit.net.transport.held_stream import PROCESS_BYTES, STREAMS, HeldAnswer, HeldStream, Lane, read_opening
 from tacit.net.transport.hold_keeper import HoldKeeper
 from tacit.net.transport.listen_addresses import find_listen_addresses
+from tacit.net.transport.listener import Listener
 from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
     FIRST,
@@ -46,10 +49,10 @@ from tacit.net.transport.peer_link import (
     SLOWEST,
     PeerEndpoint,
     PeerLink,
-    Tls,
 )
 from tacit.net.transport.proxy import Proxy
 from tacit.net.transport.relay import MessageRelay
+from tacit.net.transport.tls import TlsSource
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
@@ -77,7 +80,7 @@ class Courier:
     def __init__(
         self,
         me: Party,
-        tls: Tls,
+        tls: TlsSource,
         peers: Iterable[PeerEndpoint],
         receiver: Receiver,
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
@@ -88,12 +91,14 @@ class Courier:
         *,
         is_relay: bool = False,
         on_conflict: Callable[[Party, str], None] = lambda *_: None,
+        on_refusal: Callable[[str], None] = lambda _: None,
+        connection_age: float = inf,
     ) -> None:
         """Prepares links to all peers.
 
         Args:
             me: Our name.
-            tls: Our key and certificate.
+            tls: Source of our key and certificate.
             peers: All peers.
             receiver: Takes in what is for us.
             relays: Returns the parties that may relay to a peer.
@@ -103,16 +108,20 @@ class Courier:
             proxy: The proxy through which we dial.
             is_relay: Whether we only relay, so that all calls are for that.
             on_conflict: Called with a peer, and a line on it, when another process takes over its connection.
+            on_refusal: Called with a line on a certificate that was refused.
+            connection_age: Seconds after which a connection that we opened is replaced, so that both certificates are
+                checked again.
         """
         self._pool = pool or BufferPool()
         self.is_outbound, self.is_relay, self.proxy = hold_at is not None, is_relay, proxy
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Longest pause before a retry, in seconds."""
-        self._tls, self._peers = tls, {peer.name: peer for peer in peers}
-        self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
+        self.tls, self.connection_age = tls, connection_age
+        self._peers = {peer.name: peer for peer in peers}
+        self._callers, self._on_refusal = CallerCertificates(self._peers.values()), on_refusal
         self.links: Mapping[Party, PeerLink] = {
-            name: PeerLink(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
+            name: PeerLink(me, peer, relays(name), self) for name, peer in self._peers.items()
         }
         process = SystemEntropy().bytes(PROCESS_BYTES)
         self._keepers = [HoldKeeper(self.links[name], process, self._take_held, self) for name in hold_at or ()]
@@ -123,16 +132,18 @@ class Courier:
         self._turns: defaultdict[tuple[Party, Party], asyncio.Lock] = defaultdict(asyncio.Lock)
         """One frame of each sender is taken in at a time from each caller."""
         self._on_conflict = on_conflict
-        self._server: grpc.aio.Server | None = None
+        self._listener: Listener | None = None
         self.addresses: tuple[str, ...] = ()
         """The numeric addresses at which we listen, as host:port."""
 
     async def start(self, address: str | None) -> None:
         """Listens at an address, wherever its host resolves to, or only dials out if it is None.
 
-        Raises ConfigError if one of the addresses is taken.
+        Raises ConfigError if one of the addresses is taken, or if we cannot prove ourselves.
         """
         tune_malloc()
+        if self.tls.problem:
+            raise ConfigError(self.tls.problem)
         for keeper in self._keepers:
             keeper.start()
         if address is None:
@@ -142,30 +153,19 @@ class Courier:
         except ConfigError as error:
             raise ConfigError(f"{self.me} {error}") from None
         options = (*OPTIONS, *connection_options(len(self._peers), self._most_calls, self.patience))
-        server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((self._handlers(),))
-        # Only these certificates are accepted. There is no certificate authority.
-        roots = b"".join(peer.certificate for peer in self._peers.values())
-        credentials = grpc.ssl_server_credentials(
-            [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
-        )
-        for where in found:
-            try:
-                server.add_secure_port(where, credentials)
-            except RuntimeError:  # somebody took it a moment ago
-                raise ConfigError(
-                    f"{self.me} cannot listen at {address}: {where} is taken; try: use another one"
-                ) from None
-        await server.start()
-        self._server, self.addresses = server, tuple(found)
+        # Only these certificates, and those of these issuers, are accepted. `_caller` checks who may vouch for whom.
+        roots = b"".join(dict.fromkeys(peer.certificate for peer in self._peers.values()))
+        listener = Listener(self.me, self.tls, roots, self._handlers(), options, self.connection_age)
+        await listener.start(found, address)
+        self._listener, self.addresses = listener, tuple(found)
 
     async def close(self) -> None:
         """Stops listening, and closes all links."""
         for link in self.links.values():
             link.held.close()
-        if self._server is not None:
+        if self._listener is not None:
             # Calls in progress get a moment to end: gRPC prints a traceback for each that does not.
-            await self._server.stop(FIRST)
+            await self._listener.close(FIRST)
         await asyncio.gather(*(keeper.close() for keeper in self._keepers))
         await asyncio.gather(*(link.close() for link in self.links.values()))
 
@@ -196,13 +196,13 @@ class Courier:
         """Returns the number of a peer's calls in progress."""
         return self._calls.count(peer)
 
-    def _caller(self, context: Any) -> Party:
-        """Returns the caller by its certificate; raises FrameRefused if the certificate is not on the roster."""
-        shown = context.auth_context().get("x509_pem_cert", [b""])[0]
-        name = self._by_certificate.get(_plain(shown))
-        if name is None:
-            raise FrameRefused(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
-        return name
+    def _caller(self, context: Any) -> Caller:
+        """Returns the caller by its certificate; raises FrameRefused if it proves no party of the roster now."""
+        try:
+            return self._callers.find(context.auth_context().get("x509_pem_cert", [b""])[0])
+        except WireError as error:
+            self._on_refusal(str(error))
+            raise FrameRefused(grpc.StatusCode.UNAUTHENTICATED, str(error)) from None
 
     async def _hello(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
         return await self._answer(pieces, context, self._take_hello)
@@ -218,7 +218,7 @@ class Courier:
     ) -> bytes:
         """Returns the answer to a call, which counts against its caller's quota until it ends."""
         try:
-            caller = self._caller(context)
+            caller = self._caller(context).party
             with self._calls.hold(caller):
                 self.links[caller].retry_now()
                 return await take(caller, pieces)
@@ -231,7 +231,7 @@ class Courier:
     async def _hold(self, pieces: AsyncIterator[bytes], context: Any) -> None:
         """Keeps a stream of an outbound-only peer until it is closed. It does not count as a call of the peer."""
         try:
-            caller = self._caller(context)
+            caller, *_ = proof = self._caller(context)
             with self._openings.hold(caller):
                 opening = read_opening(await self._first_piece(pieces))
             if (link := self.links[caller]).peer.address:
@@ -251,7 +251,12 @@ class Courier:
             )
         try:
             link.retry_now()
-            await stream.wait_closed()
+            async with asyncio.timeout(self._callers.remaining(proof)):
+                await stream.wait_closed()
+        except TimeoutError:
+            why = f"of {caller}: the certificate has expired, and its connection with it"
+            self._on_refusal(why)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
         finally:
             link.held.remove(opening, stream)
         if stream.replaced:
@@ -342,8 +347,3 @@ async def _resume(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[b
     yield first
     async for piece in pieces:
         yield piece
-
-
-def _plain(certificate: bytes) -> bytes:
-    """Returns a PEM certificate without whitespace, so that two copies compare equal."""
-    return b"".join(certificate.split())

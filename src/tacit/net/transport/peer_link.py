@@ -4,17 +4,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import grpc.aio
 
 from tacit.core.errors import TransportError
 from tacit.core.messages import PIECE
 from tacit.core.suite import Party
+from tacit.crypto.certificates import certificate_der
+from tacit.crypto.tls_anchor import TlsAnchor, TlsProof
 from tacit.net.transport.framing import Frame, FrameHeader, join_frame, split_frame
 from tacit.net.transport.held_stream import HeldStreams, Lane
 from tacit.net.transport.proxy import DIRECT
+from tacit.net.transport.tls import Tls
 
 if TYPE_CHECKING:
     from tacit.net.transport.courier import Courier
@@ -43,14 +48,6 @@ OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Tls:
-    """Our own key and certificate for TLS, in PEM."""
-
-    key: bytes = field(repr=False)
-    certificate: bytes
-
-
-@dataclass(frozen=True)
 class PeerEndpoint:
     """Address and certificate of a peer."""
 
@@ -58,11 +55,27 @@ class PeerEndpoint:
     address: str
     """The address as host:port; empty if the peer only dials out."""
     certificate: bytes
-    """The certificate that the peer has to present, in PEM."""
+    """The certificate that the peer has to present, or that of its issuer, in PEM."""
     host: str
-    """The host name in the certificate."""
+    """The host name in the certificate that the peer presents."""
     is_relay: bool = False
     """Whether it is a relay, which takes part in no round."""
+    proof: TlsProof = TlsProof.PINNED
+    """How the peer proves itself."""
+
+    @cached_property
+    def anchor(self) -> TlsAnchor:
+        """The certificates that prove the peer."""
+        return TlsAnchor(self.name, self.proof, certificate_der(self.certificate), self.host)
+
+
+class _OpenChannel(NamedTuple):
+    """A connection that we opened, with our certificate."""
+
+    channel: grpc.aio.Channel
+    tls: Tls
+    until: float
+    """When it is replaced, on the clock of the loop."""
 
 
 @dataclass
@@ -81,12 +94,14 @@ METHODS = {Lane.HELLO: "Hello", Lane.FRAME: "Deliver"}
 class PeerLink:
     """Sends frames and hellos to one peer: by dialling it, on a stream that it holds open here, or through relays."""
 
-    def __init__(self, me: Party, tls: Tls, peer: PeerEndpoint, relays: Sequence[Party], courier: "Courier") -> None:
+    def __init__(self, me: Party, peer: PeerEndpoint, relays: Sequence[Party], courier: "Courier") -> None:
         self.me, self.peer, self.relays, self._courier = me, peer, relays, courier
-        self._tls = tls
         self.held = HeldStreams(peer.name)
         """The streams that the peer holds open here."""
-        self._channels: dict[Lane, grpc.aio.Channel] = {}
+        self._channels: dict[Lane, _OpenChannel] = {}
+        self._opened = 0
+        self._retired: set[grpc.aio.Channel] = set()
+        """Replaced connections with calls that may still complete."""
         self._waiting: deque[_QueuedFrame] = deque()
         self._queued = asyncio.Event()
         self._retry = asyncio.Event()
@@ -135,7 +150,8 @@ class PeerLink:
                 # A channel that could not connect backs off, and cannot be made to retry. Calls on it may still
                 # complete, so it is closed with a grace period. Where we hold streams, the connection is there.
                 grace = 2 * self._courier.patience
-                self._closing = self._start_task(_close_all(list(self._channels.values()), grace))
+                closing = [each.channel for each in self._channels.values()]
+                self._closing = self._start_task(_close_all(closing, grace))
                 self._channels = {}
             self.trouble = ""
         elif not self.peer.address:
@@ -274,14 +290,38 @@ class PeerLink:
         for aside in tuple(self._tasks):
             aside.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await _close_all(list(self._channels.values()), None)
+        await _close_all([*(each.channel for each in self._channels.values()), *self._retired], None)
+
+    async def _retire(self, channel: grpc.aio.Channel, grace: float) -> None:
+        """Closes a connection once its calls have ended, or after some seconds. Certificates are valid for longer."""
+        self._retired.add(channel)
+        await channel.close(grace)
+        self._retired.discard(channel)
+
+    def fresh_until(self, lane: Lane) -> float:
+        """Returns when the connection of a lane is replaced, on the clock of the loop; now if there is none."""
+        found = self._channels.get(self._carrier(lane))
+        return 0.0 if found is None else found.until
+
+    def _carrier(self, lane: Lane) -> Lane:
+        """Returns the lane whose connection carries a lane. Each has its own where calls go both ways."""
+        return lane if self._courier.is_outbound or self._courier.is_relay or self.peer.is_relay else Lane.FRAME
 
     def _open_channel(self, lane: Lane) -> grpc.aio.Channel:
-        """Returns the channel of a lane. Where one connection carries calls both ways, each lane has its own."""
-        if not (self._courier.is_outbound or self._courier.is_relay or self.peer.is_relay):
-            lane = Lane.FRAME
+        """Returns the channel of a lane, a new one if its certificate was replaced, or the connection is old.
+
+        Raises TransportError if we cannot prove ourselves at present.
+        """
+        lane, age, now = self._carrier(lane), self._courier.connection_age, asyncio.get_running_loop().time()
+        if problem := self._courier.tls.problem:
+            raise TransportError(problem)
+        tls, found = self._courier.tls.current(), self._channels.get(lane)
+        if found is not None and (found.tls is not tls or now >= found.until):
+            self._start_task(self._retire(found.channel, age if age < inf else 2 * self._courier.patience))
+            del self._channels[lane]
         if lane not in self._channels:
-            credentials = grpc.ssl_channel_credentials(self.peer.certificate, self._tls.key, self._tls.certificate)
+            self._opened += 1
+            credentials = grpc.ssl_channel_credentials(self.peer.certificate, tls.key, tls.certificate)
             proxy = self._courier.proxy
             options: tuple[tuple[str, int | str], ...] = (
                 *OPTIONS,
@@ -290,11 +330,14 @@ class PeerLink:
                 ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
                 ("grpc.min_reconnect_backoff_ms", int(self._courier.patience * 1000)),  # how long one may take
                 ("grpc.max_reconnect_backoff_ms", int(self._courier.longest * 1000)),
-                ("tacit.lane", lane),  # channels with equal options would share one connection
+                # Channels with equal options would share one connection.
+                ("tacit.lane", lane),
+                ("tacit.number", self._opened),
             )
             target = self.peer.address if proxy is None else proxy.address
-            self._channels[lane] = grpc.aio.secure_channel(target, credentials, options)
-        return self._channels[lane]
+            channel = grpc.aio.secure_channel(target, credentials, options)
+            self._channels[lane] = _OpenChannel(channel, tls, now + age)
+        return self._channels[lane].channel
 
     async def _run(self) -> None:
         pauses = self._courier.backoff()
@@ -348,18 +391,31 @@ async def _yield_one(message: bytes) -> AsyncIterator[bytes]:
     yield message
 
 
+_OTHER_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED", "certificate signature failure", "Hostname Verification"
+_CLOCKS = "compare the clocks of both machines (timedatectl)"
+
+
 def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
     """Returns the reason why a call failed, with a remedy."""
-    text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
+    text, code, where = (error.details() or "")[:400], error.code(), f"{peer.name} at {peer.address}"
     details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
     if code is grpc.StatusCode.FAILED_PRECONDITION:
         return f"{where}: {details}"
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return f"{where} does not know our certificate; try: have both take the newest federation.toml"
-    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
-        return f"{where} shows another certificate than federation.toml has; try: have both take the newest one"
+        if "not on the roster" in details:
+            return f"{where} does not know our certificate; try: have both take the newest federation.toml"
+        return f"{where} refuses our certificate: {details}; try: {_CLOCKS}, and have both take the newest one"
+    if "certificate has expired" in details or "certificate is not yet valid" in details:
+        when = "has expired" if "expired" in details else "is not valid yet"
+        return f"the certificate of {where} {when} by this clock; try: {_CLOCKS}, and have {peer.name} renew it"
+    if any(sign in details for sign in _OTHER_CERTIFICATE):
+        what = "another certificate than federation.toml has"
+        if peer.proof is not TlsProof.PINNED:
+            what = "a certificate of another issuer, or with another name, than federation.toml has"
+        return f"{where} shows {what}; try: have both take the newest one"
     if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
-        return f"{where} closed the connection; try: start it if it was stopped, or give it the newest roster"
+        clock = "" if peer.proof is TlsProof.PINNED else ", and compare the clocks: its log has the reason"
+        return f"{where} closed the connection; try: start it if it was stopped, or give it the newest roster{clock}"
     if "Name or service not known" in details or "DNS" in details:
         return f"there is no host of the name in {peer.address}; try: correct the address of {peer.name}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

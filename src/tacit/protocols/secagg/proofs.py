@@ -16,9 +16,11 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Privac
     n, c = len(terms.parties), query.size
     if not masks_hold(terms, c - 1):
         return
-    if terms.sums_everybody and n - c >= LEFT:
-        yield _circle(terms, n - c) if terms.sparse else one_sum(n - c)
     dropouts = masks_hold(terms, c - 1, dropouts=True)
+    if terms.sums_everybody and n - c >= LEFT:
+        # If every sum needs all users, a dropout ends the round without a sum.
+        all_or_nothing = dropouts and terms.smallest_sum == n
+        yield _circle(terms, n - c) if terms.sparse else one_sum(n - c, dropouts=all_or_nothing)
     if isinstance(terms.policy, Batches | Partition) and (left := terms.policy.promise - c) >= LEFT:
         # Every sum contains either all members of a batch or none.
         yield PrivacyArgument(

@@ -25,14 +25,15 @@ def count_bits(left: int) -> float:
     return math.log2(left / (left - 1)) / 2
 
 
-def one_sum(left: int, sharing: int | None = None) -> PrivacyArgument:
+def one_sum(left: int, sharing: int | None = None, dropouts: bool = False) -> PrivacyArgument:
     """Returns the argument "one sum": nobody sees more than the sum of all parties, or of those that share an entry.
 
     Args:
         left: The fewest contributors to the sum outside the coalition.
         sharing: The fewest of them that share an entry, if vectors are sparse.
+        dropouts: Whether it holds for all dropouts, because a round from which a party is missing has no sum.
     """
-    return PrivacyArgument(ArgumentCode.ONE_SUM, bits=count_bits(left), facts={"sharing": sharing})
+    return PrivacyArgument(ArgumentCode.ONE_SUM, bits=count_bits(left), dropouts=dropouts, facts={"sharing": sharing})
 
 
 def private_neighbours(

@@ -41,7 +41,7 @@ from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Unknown, noticing
 from tacit.auditing.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.auditing.symbolic.suite import Sealed
-from tacit.core.errors import NotAuditable, NotLinear, TacitError
+from tacit.core.errors import NotAuditable, NotLinear, ProtocolMistake, TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import Party
 from tacit.protocols import is_shipped
@@ -298,6 +298,8 @@ class Guard:
             for _ in range(self.rounds):
                 try:
                     self.simulation.average_unknowns("free")
+                except ProtocolMistake:
+                    raise
                 except TacitError:
                     pass  # A round that ends without an average was still recorded.
                 except Exception as error:
