@@ -19,7 +19,7 @@ from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.run_accounting import RunAccounting
 from tacit.auditing.engine.soundness.checks import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.findings import AccountingMethod, NoteCode, Remark
+from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import SeedSearch
@@ -98,6 +98,7 @@ class Auditor:
                     f"try: audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
             self.rehearsed = RehearsedRun(scope, self.worst_case)
+        self.accounting = RunAccounting(scope, self.rehearsed)
 
     @cached_property
     def sparse(self) -> SparseExposure | None:
@@ -112,10 +113,6 @@ class Auditor:
             return self.sparse.run
         rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
         return SymbolicRun(replace(self.scope, rounds=rounds))
-
-    @cached_property
-    def _accounting(self) -> RunAccounting:
-        return RunAccounting(self.scope, self.rehearsed)
 
     def _replay_noisily(self, run: SymbolicRun) -> NoisyReplay:
         """Returns a replay of the rounds of a run, with the noise of the settings."""
@@ -167,7 +164,7 @@ class Auditor:
         if unproved:
             report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if report.epsilon_bound is not None:
-            self._accounting.apply(report, report.epsilon_bound, only_sums=rehearsed is not None)
+            self.accounting.apply(report, report.epsilon_bound, only_sums=rehearsed is not None)
         if ONLOOKER not in coalition and self.worst_case.is_covered(coalition):
             known = self.worst_case.knowledge(coalition)
             found = () if known is None else self.worst_case.victims(coalition, known)
@@ -182,8 +179,7 @@ class Auditor:
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_bound_at_worst = _larger(worst, report.epsilon_bound)
-        by_sums = report.accounting is not None and report.accounting.method is AccountingMethod.SMALLEST_SUM
-        if report.epsilon and by_sums and report.smallest_group > 1 and self._passed_on(coalition):
+        if report.epsilon and not report.by_matrix and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
 

@@ -5,13 +5,14 @@ sentence can be reworded without changing what the program does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.suite import Party
 from tacit.privacy.epsilon_bounds import EpsilonBound
+from tacit.privacy.matrix.accountant import PartyShare
 
 
 class Verdict(StrEnum):
@@ -155,6 +156,8 @@ class Accounting:
     """The number of vectors that would show as much of the victim if they were seen alone."""
     view_only: EpsilonBound | None = None
     """The bound if contributions were fixed in advance. Where parties train on what they receive it is not proved."""
+    shares: tuple[PartyShare, ...] | None = field(default=None, repr=False)
+    """How much is seen of every honest party's vectors, whatever their noise; None if there is no account."""
 
 
 class AssumptionCode(StrEnum):

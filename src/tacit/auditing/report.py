@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.algebra.linear import smallest_support
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.findings import Accounting, Coverage, EntryExposure, Remark, Verdict
+from tacit.auditing.findings import Accounting, AccountingMethod, Coverage, EntryExposure, Remark, Verdict
 from tacit.auditing.search.seeds import SeedResult
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import list_names
@@ -176,6 +176,11 @@ class Report:
         None without noise, or without a bound on how far data can move a vector.
         """
         return None if self.epsilon_bound is None else self.epsilon_bound.epsilon
+
+    @property
+    def by_matrix(self) -> bool:
+        """Whether the matrix accountant gave `epsilon`."""
+        return self.accounting is not None and self.accounting.method is AccountingMethod.MATRIX
 
     @property
     def epsilon_at_worst(self) -> float | None:

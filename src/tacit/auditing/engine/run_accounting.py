@@ -1,6 +1,7 @@
 """Privacy loss of all rounds by the matrix accountant, for one coalition after another."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,7 +14,7 @@ from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.suite import Party
 from tacit.privacy.epsilon_bounds import BoundKind, EpsilonBound
-from tacit.privacy.matrix.accountant import account, noise_of_vector
+from tacit.privacy.matrix.accountant import PartyShare, account, noise_of_vector
 from tacit.privacy.matrix.releases import NoisyVector, Releases, Row
 from tacit.protocols import is_shipped
 
@@ -48,7 +49,8 @@ class RunAccounting:
         shipped = is_shipped(self.scope.protocol)
         try:
             releases = (self._of_sums if only_sums else self._rows.releases)(coalition)
-            found, victim, leverage = self._worst(releases)
+            shares = self._account(releases)
+            found, victim, leverage = self._worst(shares)
             view_only = self._view_only(releases) if self.scope.view_only else None
         except NotAccountable as error:
             return _without_figure(by_sums, error.gap, shipped=shipped)
@@ -56,24 +58,27 @@ class RunAccounting:
             return _without_figure(by_sums, AccountingGap.NOT_LINEAR, shipped=shipped)
         counts = found.epsilon < by_sums.epsilon or found.kind is BoundKind.UNBOUNDED or not shipped
         method = AccountingMethod.MATRIX if counts else AccountingMethod.SMALLEST_SUM
-        return Accounting(method, by_sums, found, None, victim, leverage, view_only)
+        return Accounting(method, by_sums, found, None, victim, leverage, view_only, shares)
 
     def _view_only(self, releases: Releases) -> EpsilonBound:
         """Returns the bound if contributions were fixed in advance, so that nobody reacts to what they receive."""
-        return self._worst(replace(releases, trained={}))[0]
+        return self._worst(self._account(replace(releases, trained={})))[0]
 
-    def _worst(self, releases: Releases) -> tuple[EpsilonBound, Party | None, float]:
+    def _account(self, releases: Releases) -> tuple[PartyShare, ...]:
+        linear = self._rehearsed is not None or self._rows.linear
+        return tuple(account(releases, linear=linear).values())
+
+    def _worst(self, shares: Sequence[PartyShare]) -> tuple[EpsilonBound, Party | None, float]:
         scope = self.scope
         try:
             noise = noise_of_vector(scope.terms, scope.length, sensitivity=scope.sensitivity, delta=scope.delta)
         except ConfigError:
             raise NotAccountable(AccountingGap.ROUNDING) from None
-        linear = self._rehearsed is not None or self._rows.linear
         worst, victim, leverage = EpsilonBound(0.0, BoundKind.NOTHING_SEEN), None, 0.0
-        for party, share in account(releases, linear=linear).items():
+        for share in shares:
             bound = share.bound(noise, scope.delta)
             if bound.epsilon > worst.epsilon:
-                worst, victim, leverage = bound, party, share.leverage
+                worst, victim, leverage = bound, share.party, share.leverage
         return worst, victim, leverage
 
     @cached_property
