@@ -54,6 +54,10 @@ SUMMARY = {
     "disaggregate": ("a server separates the sums of many rounds into users", "whole batches, `Batches(K, T)`"),
     "epsilon": ("an observer measures more privacy loss than the claimed ε", "noise calibrated for honest users"),
     "collusion": ("colluding receivers of `cesar` compare their sums", "a larger masking requirement s"),
+    "rotation": (
+        "members of `rotating` groups solve averages of overlapping groups",
+        "new vectors in each round, and a `minimum` of two more than the members",
+    ),
     "inversion": (
         "a server reconstructs images from gradients",
         "`secagg` hides the owner; averages still show images and labels",

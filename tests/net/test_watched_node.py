@@ -12,10 +12,12 @@ from support.federations import Made, averaged
 from support.outbound import outbound, until
 from tacit.api.membership import Membership
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.errors import ConfigError, LeakRefused, TransportError
 from tacit.core.suite import SERVER
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import Deadlines
+from tacit.net.node import Node
+from tacit.net.node_lifecycle import Presence
 
 QUICK = Deadlines(phase=5.0, start=20.0, connect=2.0)
 
@@ -225,6 +227,40 @@ async def test_a_revision_whose_audit_fails_stops_the_party_before_anything_is_s
         with pytest.raises(LeakRefused, match="revision 2"):
             await nodes["p0"].average(found.made.updates(5)["p0"])
         assert nodes["p0"].node.rounds == 1
+
+
+@pytest.mark.parametrize("way", ["close", "drain"])
+def test_a_node_that_is_ended_while_it_takes_a_revision_over_stays_ended(tmp_path, monkeypatch, way):
+    @runs
+    async def played():
+        found = federation(tmp_path, "gossip", 4)
+        async with found.nodes() as nodes:
+            await play(found, nodes, 1, found.made.roster.names)
+            watched, reached, start = nodes["p0"], asyncio.Event(), Node.start
+
+            async def start_slowly(node, *places):
+                reached.set()
+                await asyncio.sleep(0.2)
+                await start(node, *places)
+
+            monkeypatch.setattr(Node, "start", start_slowly)
+            watched._task.cancel()  # the call of `average` takes it over, and not the watch
+            found.give(found.without("p3"), "p0")
+            await watched._look()
+            averaging = asyncio.create_task(watched.average(found.made.updates(5)["p0"]))
+            await reached.wait()
+            if way == "close":
+                await watched.close()
+            else:
+                watched.drain()
+            with pytest.raises(TransportError):
+                await averaging
+            assert watched.node.lifecycle.closing or watched.node.lifecycle.draining
+            assert watched.node.roster.revision == 2
+            if way == "close":
+                assert watched.node.lifecycle.presence is Presence.CLOSED
+
+    played()
 
 
 @runs

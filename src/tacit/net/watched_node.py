@@ -89,6 +89,11 @@ class WatchedNode:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._close_node(leaving)
+        async with self._turn:  # a call of `average` may just have opened the node of another revision
+            await self._close_node(leaving)
+
+    async def _close_node(self, leaving: bool) -> None:
         if not self.node.lifecycle.closing:  # it may have been closed for a revision that could not be taken over
             await self.node.close(leaving=leaving)
 
@@ -132,4 +137,6 @@ class WatchedNode:
             raise
         after.last = after.last or before.last
         self.node, self._newer = after, None
+        if self._ends:  # since we began to take the revision over
+            after.drain()
         after.telemetry.report_revision(newer.revision, before.roster.verify_keys, newer.verify_keys)

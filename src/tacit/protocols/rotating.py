@@ -498,4 +498,5 @@ ROTATING = Protocol(
     messages=(MemberPart, MemberList, SelfMaskSeed, GroupTotal),
     party=member,
     propose=propose,
+    attacks=("rotation",),
 )

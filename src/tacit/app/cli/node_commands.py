@@ -123,7 +123,6 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
     try:
         await node.start(metrics=metrics)
         where = f", metrics are at {node.node.metrics.url}" if metrics is not None else ""
-        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
         work = asyncio.create_task(node.serve(told, rounds))
 
         def stop_softly() -> None:
@@ -133,6 +132,7 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, work.cancel)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_softly)
+        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
         try:
             await work
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from tacit.lab.attacks import (
     epsilon,
     inversion,
     receiver,
+    rotation,
 )
 from tacit.lab.attacks.attack_result import Attack
 from tacit.lab.attacks.lies import search
@@ -24,6 +25,7 @@ ATTACKS: dict[str, Attack] = {
         disaggregation,
         epsilon,
         collusion,
+        rotation,
         inversion,
         search,
     )
