@@ -31,6 +31,7 @@ from benchmarks import (
     ring16,
     sealing,
     secagg,
+    serverless,
     shamir,
     simulation,
     startup,
@@ -55,6 +56,7 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "simulation": simulation.rows,
     "ring16": ring16.rows,
     "audit": audit.rows,
+    "serverless": serverless.rows,
     "faults": faults.rows,
     "flower": flower.rows,
     "wire": wire.rows,
@@ -62,7 +64,7 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "page": page.rows,
     "startup": startup.rows,
 }
-ASKED_FOR = ("faults", "flower", "wire", "outbound", "page")
+ASKED_FOR = ("faults", "flower", "wire", "outbound", "page", "serverless")
 """Suites that run only if they are named, because they take long; `faults` measures nothing."""
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")

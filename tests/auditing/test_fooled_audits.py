@@ -189,7 +189,7 @@ def test_what_follows_from_vectors_seen_one_by_one_has_no_recipe_of_sums():
         ({"coalition": 1}, "list of names"),
         ({"coalition": ["p0", "p0"]}, "twice"),
         ({"coalition": ["p9"]}, "nobody here"),
-        ({"coalition": []}, "at least one"),
+        ({"coalition": []}, "an empty coalition"),
         ({"coalition": ["p0", "p1", "p2", "p3"]}, "leaves no victim"),
         ({"parties": "four"}, "list of names"),
         ({"parties": 0}, "at least 2"),

@@ -354,7 +354,7 @@ def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(collud
         (["audit", "secagg", "--parties", "-3"], "--parties -3: use a whole number of at least 2"),
         (["audit", "secag"], "there is no protocol 'secag'; did you mean 'secagg'? (there are fedavg,"),
         (["audit", "secagg", "--set", "thresold=4"], "secagg has no option 'thresold'; did you mean 'threshold'?"),
-        (["audit", "secagg", "--coalition", "server,p99"], "p99 is nobody here"),
+        (["audit", "secagg", "--coalition", "server,serverr"], "serverr is nobody here; did you mean 'server'?"),
         (["attack", "epsilom"], "there is no attack 'epsilom'; did you mean 'epsilon'?"),
         (["reproduce", "000-fig44"], "there is no reproduction '000-fig44'; did you mean '000-fig4'?"),
         (["reproduce", "000-fig4", "--scale", "smal"], "there is no scale 'smal'; did you mean 'small'?"),
