@@ -364,12 +364,10 @@ def render_reproduction(what: Reproduction, found: Result, scale: str) -> Render
         if reason:
             result.add_row(" ", Text(reason))
         lines += [Text(row.what, "bold"), result]
-    lines += [Text("\nRules", "bold")] if rules else []
+    lines += [Text("\nA row agrees if this holds:", "bold")] if rules else []
     for rule, number in rules.items():
         condition, _, why = rule.partition(": ")
-        lines.append(
-            Text(f"{number}: {'' if condition == 'not compared' else 'agrees if: '}{condition}. Reason: {why}.")
-        )
+        lines.append(Text(f"{number}: {condition}. Reason: {why}."))
     lines.append(
         Text(f"\n± is the standard deviation over seeds. docs/reproductions/{what.name[:3]}.md has all results.")
     )
