@@ -594,7 +594,7 @@ def test_a_table_is_run_again_and_drawn(tacit):
     assert done.exit_code == 0, done.output
     assert "43.8" in done.output
     assert "at scale small. Agrees: " in done.output
-    assert "1: agrees if: equal to the printed number." in done.output
+    assert "1: equal to the printed number." in done.output
     assert "docs/reproductions/004.md" in done.output
     assert Path("table.svg").exists()
 
