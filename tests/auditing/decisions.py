@@ -221,7 +221,6 @@ ARGUED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("secagg", 8, {"participation": {"kind": "random", "per_round": 5}}),
     ("cesar", 8, {"share": 0.5, "masking": 3}),
     ("cesar", 8, {"graph": "ring"}),
-    ("rotating", 8, {}),
     ("gossip", 8, {}),
     ("rotating", 9, {"group_size": 3, "minimum": 3}),
 )

@@ -117,7 +117,7 @@ def test_only_verdicts_without_conditions_count_as_hiding_every_vector():
     shown = " ".join(CliRunner().invoke(app, ["plan", "5", "--rounds", "50", "--dropout", "0.05"]).stdout.split())
     told = tacit.plan(5, rounds=50, dropout=0.05)
     assert sum(each.unconditional for each in told.proposals) == 1
-    assert f"{len(told.proposals)} proposals against 1 curious party: 1 holds 2 holds if models drift" in shown
+    assert f"{len(told.proposals)} proposals against 1 curious party: 1 holds 3 holds if models drift" in shown
     assert "1 holds if nobody drops out 1 nothing found if models drift 2 leaks, or was not audited" in shown
     assert "First choice: secagg: holds." in shown
 
