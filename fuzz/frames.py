@@ -25,7 +25,7 @@ from tacit.core.link import Link, frame_parts
 from tacit.core.messages import Address, Greeting
 from tacit.core.suite import SERVER, Party, Update
 from tacit.net.membership.identity import Credentials
-from tacit.net.membership.rendezvous import Hello, Rendezvous
+from tacit.net.membership.rendezvous import WIRE_VERSION, Hello, Rendezvous
 from tacit.net.membership.replay_guard import Stamp
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
@@ -34,7 +34,7 @@ from tacit.net.store.round_store import RoundStore
 from tacit.net.transport import courier
 from tacit.net.transport.tls import Tls
 from tacit.protocols import REGISTRY
-from tacit.runtime.agreement import VERSION, Agreement, _statement
+from tacit.runtime.agreement import Agreement, _statement
 from tacit.runtime.inbox import EarlyMessages, Inbox
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import InputTaken, Post
@@ -149,7 +149,7 @@ class Federation:
         told = msgspec.json.encode(self.agreement.described)
         session, entries = self.agreement.session, self.agreement.entries
         said = {"session": session, "entries": entries, "ready": 1, "known": bytes(16), "told": told, **more}
-        return Hello(sender, VERSION, sender.encode().ljust(16), **said)
+        return Hello(sender, WIRE_VERSION, sender.encode().ljust(16), **said)
 
 
 # --- what takes frames in ------------------------------------------------------------------------------------------

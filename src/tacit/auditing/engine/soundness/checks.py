@@ -316,7 +316,7 @@ class Guard:
             name = self.scope.protocol.name
             raise NotAuditable(
                 f"{name} works on symbols and fails on numbers: {error!r}{culprit(error)}",
-                remedy=f"try it on numbers first, with tacit.aggregate(vectors, {name!r}, allow_leaks=True)",
+                remedy=f"correct the coroutine of {name} that fails, and try it in a test with invented vectors first",
             ) from error
 
 
