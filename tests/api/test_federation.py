@@ -415,7 +415,8 @@ def test_a_protocol_may_be_given_itself():
             "secagg",
             3,
             1,
-            "3 needed (threshold=3); timed out: p0; try: run it again when they are back, or add parties: of 4, 1",
+            "3 needed (threshold=3); timed out: p0; try: run it again when they are back, or add parties: with 4, 1 "
+            "may be missing from a round",
         ),
         (
             "secagg",

@@ -71,7 +71,7 @@ def test_answers_are_typed_into_the_page_and_printed(opened):
     page.keyboard.press("Enter")
     page.keyboard.type("Ethics board 7/26.")
     assert field.inner_text().splitlines()[0] == "Study of sepsis; consent."
-    signer = page.get_by_role("textbox", name="data protection officer, name")
+    signer = page.get_by_role("textbox", name="data protection officer: who advises, name")
     signer.fill("A. Officer")
     page.emulate_media(media="print")
     before = "getComputedStyle(document.querySelector('.answer:empty'), '::before').content"
@@ -101,10 +101,10 @@ def test_the_report_can_be_signed(opened):
     page = opened()
     rows = page.locator(".sign-off tbody tr")
     assert rows.locator("th").all_inner_texts() == [
-        "requested by",
-        "checked by",
-        "data protection officer",
-        "accepted by",
+        "requested by: who wants to train",
+        "checked by: who ran the command",
+        "data protection officer: who advises",
+        "accepted by: the controller, who decides",
     ]
     facts = dict(
         zip(page.locator("header dt").all_inner_texts(), page.locator("header dd").all_inner_texts(), strict=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from support.authorities import Authority
 from support.paths import ROOT
 from tacit.app.cli.main import app
 
@@ -74,6 +75,10 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "tacit status server.rounds --watch": ("tacit status --help", SERVES),
     "tacit doctor federation.toml --me hospital-a": ("tacit doctor --help", DOCTOR),
     "tacit doctor federation.toml --me hospital-a --json": ("tacit doctor --help", DOCTOR),
+    "tacit doctor federation.toml --me hospital-a --proxy http://proxy.hospital-a.example:3128": (
+        "tacit doctor --help",
+        DOCTOR,
+    ),
     "tacit audit --flower path/to/app": ("tacit audit --flower examples/flower_app", "the path is the reader's"),
     "cd examples/flower_app": (None, FLOWER),
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
@@ -123,6 +128,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], N
             parties = ",".join(f"hospital-{letter}=localhost:740{place}" for place, letter in enumerate("abc", 1))
             given = ["keygen", "--federation", "study", "--parties", parties, "--server", "localhost:7400"]
             assert CliRunner().invoke(app, given).exit_code == 0
+        if page.name == "federations.md":
+            Path("ca.pem").write_bytes(Authority("hospital-b").pem)
         if page.name == "learning.md":
             clinics, scenario = blocks(page, "toml")[:2]
             Path("scenario.toml").write_text(scenario, encoding="utf-8")

@@ -157,7 +157,7 @@ def test_a_relay_that_does_not_know_a_party_is_named_by_it(tmp_path):
 
     for error in asyncio.run(run()):
         assert f"{POST} at {made.roster.address_of(POST)} closed the connection" in str(error)
-        assert "has an older federation.toml" in str(error)
+        assert "or give it the newest roster" in str(error)
 
 
 # --- a relay that misbehaves ---------------------------------------------------------------------------------------

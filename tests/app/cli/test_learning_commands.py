@@ -206,7 +206,7 @@ def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
     asked = tacit(*shlex.split(found["still"]["asked"])[1:], "--json")
     assert json.loads(asked.stdout)["verdict"].startswith(found["still"]["verdict"][:30])
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "<b>No exposure found, as long as models drift</b>" in page
+    assert "<b>Holds, as long as models drift</b>" in page
     assert "<b>If models were static</b>Exposed" in page
     assert "The adversary observes 40 rounds" in page
     assert "No party misses" not in page

@@ -14,14 +14,14 @@ from tacit.auditing import auditor
 from tacit.auditing.engine import multi_round
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
-from tacit.auditing.render.verdicts import ANONYMITY_SET, TERMS, describe_coverage, render_summary
+from tacit.auditing.render.verdicts import ANONYMITY_SET, describe_coverage, explain_terms, render_summary
 from tacit.auditing.search import seeds
 from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError
 
 pytestmark = pytest.mark.long
 
-ONE_SEED = "Participation was sampled with one seed (0). Other seeds were not tried, and may expose more."
+ONE_SEED = "1 random pattern of participants was tried. Other patterns may expose more."
 FIVE = {"participation": {"kind": "random", "per_round": 5}}
 
 
@@ -68,15 +68,13 @@ def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
     assert found.this_seed == first.worst_other_seed == found.worst
     assert summary.verdict is found.verdict is Verdict.EXPOSED
     assert text.verdict.startswith(
-        f"Exposed. The server can recover the vectors of all 6 parties, first in round {found.safe_rounds + 1} "
-        f"(seed {found.seed}, the worst of {seeds.SEEDS_TRIED} tried)."
+        f"Exposed. The server can recover the vectors of all 6 parties, first in round {found.safe_rounds + 1}. "
     )
-    often = len(first.exposing_seeds)
-    assert text.verdict.endswith(f" Exposed with {often} of the {seeds.SEEDS_TRIED} seeds.")
-    sampled = f"Participation was sampled with {seeds.SEEDS_TRIED} seeds (0 to 7). Others may expose more."
-    assert sampled in text.assumptions
-    assert f"the worst of {seeds.SEEDS_TRIED} seeds" in describe_coverage(found.coverage)
-    assert f", {seeds.SEEDS_TRIED} seeds" in describe_coverage(first.coverage)
+    tried = f"{seeds.SEEDS_TRIED} random patterns of participants were tried"
+    assert text.verdict.endswith(f" {tried}; {len(first.exposing_seeds)} exposes somebody.")
+    assert f"{tried}. Other patterns may expose more." in text.assumptions
+    assert f"the worst of {seeds.SEEDS_TRIED} random patterns" in describe_coverage(found.coverage)
+    assert f", {seeds.SEEDS_TRIED} random patterns" in describe_coverage(first.coverage)
 
 
 def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
@@ -118,19 +116,19 @@ def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, qu
     parties = question.pop("parties")
     reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
     assert reports[0].seeds_tried == seeds.SEEDS_TRIED
-    assert any(f"sampled with {seeds.SEEDS_TRIED} seeds" in each for each in text.assumptions)
+    assert any(f"{seeds.SEEDS_TRIED} random patterns of" in each for each in text.assumptions)
     monkeypatch.setattr(seeds, "MOST_RUN", 0)
     reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
     assert reports[0].seeds_tried == 1
-    assert ONE_SEED in text.assumptions
+    assert any(each.startswith("1 random pattern of ") for each in text.assumptions)
 
 
 def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypatch):
     monkeypatch.setattr(seeds, "MOST_REHEARSED", 0)
     (found,), summary, text = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
-    assert (found.seeds_tried, found.exposing_seeds, summary.verdict) == (1, (), Verdict.NOTHING_FOUND)
+    assert (found.seeds_tried, found.exposing_seeds, summary.verdict) == (1, (), Verdict.EXPOSED_IN_WORST_CASE)
     assert ONE_SEED in text.assumptions
-    assert ", 1 seed," in describe_coverage(found.coverage)
+    assert ", 1 random pattern" in describe_coverage(found.coverage)
 
 
 @pytest.mark.parametrize("options", [{}, batches(6, 3), {"threshold": 6}])
@@ -153,7 +151,8 @@ def test_of_several_drawings_the_worst_is_told_beside_the_first():
     assert {each.seed for each in found.exposing_seeds} == {0, *(each.seed for each in first.exposing_seeds)} - {
         worst.seed
     }
-    assert f"(seed {worst.seed}, the worst of {seeds.SEEDS_TRIED} tried)" in text.verdict
+    assert f"vectors of {len(worst.victims)} of 12 parties" in text.verdict
+    assert f"{seeds.SEEDS_TRIED} random patterns of dropouts were tried; all expose somebody." in text.verdict
 
 
 # --- what cannot be estimated --------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_expos
     assert (found.smallest_group, found.exposed, found.nearly) == (1, {}, ())
     # Nobody else is in all the sums that p5 is in; but all that follows from them speaks of two or more.
     assert found.smallest_support == 2
-    assert "exposed or not" in TERMS[ANONYMITY_SET]
+    assert "even if no vector is fully recovered" in explain_terms(found.most_bits, recipes=False)[ANONYMITY_SET]
     near = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02, drift=1e-9)
     assert near.nearly
     assert near.smallest_group == 1

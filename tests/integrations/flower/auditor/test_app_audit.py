@@ -682,7 +682,7 @@ def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
     assert server.exposed
     assert render_findings(found)[1].startswith(
         f"Differences of rounds expose {len(server.exposed)} of 10 nodes, the first in round {server.safe_rounds + 1} "
-        f"of 60 (seed {server.seed}, the worst of {server.seeds_tried} tried)"
+        f"of 60 (seed {server.seed}, which exposes most of {server.seeds_tried})"
     )
 
 
